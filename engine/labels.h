@@ -1,0 +1,69 @@
+/*
+ * Label sets and matchers as every layer above the store sees them.
+ */
+#ifndef RIMSTONE_ENGINE_LABELS_H
+#define RIMSTONE_ENGINE_LABELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/bytes.h"
+#include "base/err.h"
+#include "base/regex.h"
+
+struct label {
+    struct str name, value;
+};
+
+/* Sorted by name in byte order, names unique, values non-empty. Items are borrowed from wherever
+ * the set was made (an arena, as a rule). */
+struct labels {
+    size_t count;
+    const struct label *items;
+};
+
+#define LABEL_METRIC_NAME STR_LITERAL("__name__")
+
+/* The value of `name`, or the empty string. */
+struct str labels_get(const struct labels *l, struct str name);
+/* Prometheus's order: pair by pair, name then value, a shorter prefix first. */
+int labels_compare(const struct labels *a, const struct labels *b);
+bool labels_equal(const struct labels *a, const struct labels *b);
+/* A hash for tables in memory only (not the fingerprint, not stable across processes). */
+uint64_t labels_hash(const struct labels *l);
+/* `name{a="b", c="d"}` as Prometheus prints a metric (names quoted where they are not legacy
+ * identifiers, values escaped as Go's %q). NULL when the arena refuses. */
+char *labels_format(const struct labels *l, struct arena *arena);
+
+enum matcher_kind { MATCHER_EQUAL, MATCHER_NOT_EQUAL, MATCHER_REGEX, MATCHER_NOT_REGEX };
+
+struct matcher {
+    enum matcher_kind kind;
+    struct str name, value; /* borrowed */
+    struct regex *regex;    /* owned for the two regex kinds when it could not be simplified */
+    /* A regular expression that is a plain alternation of literals ("a|b|c") is kept as a sorted
+     * set instead and never reaches RE2; NULL otherwise. */
+    const struct str *set;
+    size_t set_count;
+    struct str prefix; /* literal prefix every match has; may be empty */
+};
+
+/* Fills *out; regular expressions are compiled. name and value are copied into `arena`; a compiled
+ * regex is owned by *out, and matcher_done() frees it. ERR_INVALID with RE2's reason. */
+MUST_USE enum err matcher_init(struct matcher *out, enum matcher_kind kind, struct str name,
+                               struct str value, struct arena *arena, struct errinfo *ei);
+void matcher_done(struct matcher *m);
+bool matcher_matches(const struct matcher *m, struct str value);
+/* True if the matcher accepts a missing label. */
+static inline bool matcher_matches_empty(const struct matcher *m)
+{
+    return matcher_matches(m, (struct str){NULL, 0});
+}
+/* `name="value"`, `name=~"..."` as Prometheus prints it. */
+char *matcher_format(const struct matcher *m, struct arena *arena);
+bool label_name_is_legacy(struct str name); /* [a-zA-Z_][a-zA-Z0-9_]* */
+bool utf8_is_valid(struct str text);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * The log: one sequence of segment files for all shards, written by one committer thread, so that
+ * one write and one fdatasync make the queued entries of every shard durable at once.
+ *
+ * The log does not know what an entry is. Each shard numbers its entries 1, 2, 3, ...; a frame holds
+ * a run of one shard's entries as an opaque payload. Entries wait in the owner (the engine), which
+ * hands them over batch by batch through `struct wal_source`. Format: docs/formats/wal.md.
+ *
+ * Life: wal_open() -> wal_replay() -> wal_start() -> wal_notify()/wal_wait() ... -> wal_close().
+ */
+#ifndef RIMSTONE_WAL_WAL_H
+#define RIMSTONE_WAL_WAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/budget.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/metrics.h"
+
+struct wal;
+
+enum wal_sync {
+    WAL_SYNC_ALWAYS,   /* durable means fdatasync has returned */
+    WAL_SYNC_INTERVAL, /* synced every sync_interval_ms; "durable" means written to the file */
+    WAL_SYNC_NEVER,    /* never synced; "durable" means written to the file */
+};
+
+enum {
+    WAL_SHARD_COUNT_MAX = 4096,
+    WAL_BACKLOG_LIMIT_BYTES = 64 << 20, /* queued beyond this: new requests get 503 */
+};
+
+/* A run of one shard's entries on its way to the disk. */
+struct wal_batch {
+    uint64_t first_sequence;
+    uint64_t entry_count;  /* > 0; covers [first_sequence, first_sequence + entry_count) */
+    uint64_t sample_count; /* for pacing and statistics */
+    size_t memory_bytes;   /* what it holds in memory until released, counted as backlog */
+    void *data;            /* the owner's */
+};
+
+/* The owner of the entries. All functions are called by the log's threads. */
+struct wal_source {
+    void *ctx;
+    /* Committer thread. Takes all that shard has queued, in order; false if there is nothing. Must
+     * be cheap: it may hold the shard's lock only to swap a buffer. */
+    bool (*take)(void *ctx, uint32_t shard, struct wal_batch *out);
+    /* Any log thread, several batches at once. Appends the payload; fails only with ERR_NOMEM, and
+     * then the batch stays queued and is tried again. */
+    enum err (*encode)(void *ctx, uint32_t shard, const struct wal_batch *batch,
+                       struct byte_writer *payload);
+    /* Gives the batch's memory back, once its frame exists in full. */
+    void (*release)(void *ctx, uint32_t shard, struct wal_batch *batch);
+};
+
+struct wal_options {
+    struct fs *fs; /* borrowed; the log's files live in its folder "wal" */
+    uint32_t shard_count;
+    enum wal_sync sync;
+    uint32_t sync_interval_ms;     /* for WAL_SYNC_INTERVAL */
+    uint64_t segment_size_bytes;   /* 0: 128 MiB */
+    uint32_t commit_sample_target; /* average samples a frame before a commit starts; 0: 512 */
+    uint32_t commit_delay_ms;      /* longest wait of a queued entry for a fuller frame; 0: 10 */
+    uint32_t encode_threads;       /* frames are encoded and compressed by these; 0: half the
+                                    * cores, at least 1; the committer helps */
+    struct wal_source source;
+    struct metrics_registry *metrics; /* borrowed, may be NULL */
+};
+
+MUST_USE enum err wal_open(const struct wal_options *options, struct wal **out,
+                           struct errinfo *ei);
+
+/* Receives what the log holds. Called by replay workers: one shard's frames arrive in order and
+ * never at the same time; different shards run in parallel. */
+struct wal_sink {
+    void *ctx;
+    /* ERR_CORRUPT: the payload makes no sense although its checksum holds; counted as a bad frame,
+     * replay goes on. Any other error stops the replay. A frame whose entries were all seen before
+     * (a rewrite after a failed sync) is not delivered; one that overlaps partly cannot occur. */
+    enum err (*apply)(void *ctx, uint32_t shard, uint64_t first_sequence, uint64_t entry_count,
+                      struct bytes payload, struct errinfo *ei);
+    /* A gap in the shard's sequence: [from, to) is lost. Called before the frame behind it. */
+    void (*lost)(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence);
+};
+
+struct wal_replay_result {
+    uint64_t segment_count, byte_count, frame_count, entry_count;
+    uint64_t bad_frame_count;   /* frames that failed a check and were skipped */
+    uint64_t lost_entry_count;  /* entries missing in gaps */
+    uint64_t torn_tail_bytes;   /* cut from the last segment */
+};
+
+/*
+ * Reads all segments with one reader and `thread_count` workers (0: all cores). One rule for all
+ * segments: a bad frame costs only itself, the reader resynchronises behind it. Then truncates and
+ * syncs the last segment to what was recovered.
+ */
+MUST_USE enum err wal_replay(struct wal *w, const struct wal_sink *sink, uint32_t thread_count,
+                             struct wal_replay_result *out, struct errinfo *ei);
+/* Segment numbers for /api/v1/status/walreplay and bytes for a rate; any thread, any time. */
+struct wal_progress {
+    uint64_t segment_min, segment_max, segment_current;
+    uint64_t bytes_done, bytes_total;
+};
+void wal_progress_get(const struct wal *w, struct wal_progress *out);
+
+/* Opens a fresh segment above everything seen and starts the committer. */
+MUST_USE enum err wal_start(struct wal *w, struct errinfo *ei);
+/* The sequence number the shard's next entry must have: one above the highest ever seen. */
+uint64_t wal_next_sequence(const struct wal *w, uint32_t shard);
+
+/* Tells the committer that `entry_count` entries (`sample_count` samples) were queued at the owner.
+ * Cheap: an atomic addition, a wake-up only when the committer sleeps. */
+void wal_notify(struct wal *w, uint64_t entry_count, uint64_t sample_count);
+/* Highest durable sequence number of a shard (acquire). */
+uint64_t wal_durable_sequence(const struct wal *w, uint32_t shard);
+
+/*
+ * A request that waits for durability. The caller fills `sequences` (one per shard, 0: not touched)
+ * and `done`; the memory must stay until done() has been called, exactly once.
+ */
+struct wal_waiter {
+    uint64_t *sequences; /* shard_count of them, borrowed */
+    /* Runs on the committer's thread, or inside wal_wait() when nothing is missing; must not block.
+     * ok == false: a commit failed since (ERR_NO_SPACE or ERR_IO in `code`); the entries stay
+     * queued and will be tried again, but this request must not be acknowledged. */
+    void (*done)(struct wal_waiter *waiter, enum err code);
+    struct wal_waiter *next; /* the log's */
+};
+void wal_wait(struct wal *w, struct wal_waiter *waiter);
+/* Blocking form, for tests and shutdown. */
+MUST_USE enum err wal_wait_blocking(struct wal *w, const uint64_t *sequences, struct errinfo *ei);
+
+/* ERR_OK, or why new entries should be refused now: more than WAL_BACKLOG_LIMIT_BYTES are queued,
+ * or the disk is full (ERR_NO_SPACE). One atomic load when all is well. */
+enum err wal_admit(const struct wal *w);
+
+struct wal_stats {
+    uint64_t bytes_written, frames_written, commits, samples_written, segment_current;
+    uint64_t backlog_bytes, commit_failures;
+};
+void wal_stats_get(const struct wal *w, struct wal_stats *out);
+
+/* Commits what is queued (as far as the disk allows, at most `deadline_ms`), syncs, stops the
+ * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written. */
+MUST_USE enum err wal_close(struct wal *w, uint32_t deadline_ms, struct errinfo *ei);
+/* For crash tests and a second SIGTERM: stops without committing. */
+void wal_abandon(struct wal *w);
+
+#endif
