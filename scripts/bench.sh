@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs every benchmark of bench/ from the release build, one figure a line: bench.sh [NAME...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+shopt -s nullglob
+programs=()
+if [ $# -gt 0 ]; then
+    programs=("${@/#/build/release/bench/}")
+else
+    programs=(build/release/bench/bench_*)
+fi
+[ ${#programs[@]} -gt 0 ] || {
+    echo "bench.sh: no benchmark is built yet" >&2
+    exit 1
+}
+for program in "${programs[@]}"; do
+    "$program"
+done

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Builds every libFuzzer target and runs each for a while: fuzz.sh SECONDS [TARGET...]
+#
+# A finding is kept as build/fuzz/findings/TARGET-*; add it to tests/fuzz/corpus/TARGET together with
+# the fix, where it runs as a plain test ever after.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=$1
+shift
+
+scripts/build.sh fuzz fuzz-targets
+mkdir -p build/fuzz/findings
+export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+shopt -s nullglob
+targets=("${@/#/build/fuzz/fuzz/}")
+[ ${#targets[@]} -gt 0 ] || targets=(build/fuzz/fuzz/fuzz_*)
+[ ${#targets[@]} -gt 0 ] || { echo "no fuzz target is built yet"; exit 0; }
+for target in "${targets[@]}"; do
+    name=$(basename "$target")
+    work=build/fuzz/inputs/$name # new inputs; the corpus in the repository stays as it is
+    mkdir -p "$work" "tests/fuzz/corpus/$name"
+    echo "fuzz: $name, $seconds s"
+    "build/fuzz/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+        -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$name-" \
+        "$work" "tests/fuzz/corpus/$name" 2>&1 | grep -v '^stat::peak\|^stat::slow\|^$' || {
+        echo "fuzz: $name failed; see build/fuzz/findings" >&2
+        exit 1
+    }
+done
