@@ -32,7 +32,8 @@ struct log_field {
 #define LOG_I64(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_I64, .value.i64 = (v)})
 #define LOG_U64(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_U64, .value.u64 = (v)})
 #define LOG_F64(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_F64, .value.f64 = (v)})
-#define LOG_BOOL(k, v) ((struct log_field){.key = (k), .kind = LOG_FIELD_BOOL, .value.boolean = (v)})
+#define LOG_BOOL(k, v)                                                                             \
+    ((struct log_field){.key = (k), .kind = LOG_FIELD_BOOL, .value.boolean = (v)})
 
 void log_configure(enum log_level level, enum log_format format);
 bool log_enabled(enum log_level level);

@@ -29,8 +29,8 @@ void metrics_registry_free(struct metrics_registry *r);
  */
 struct metric_counter *metrics_counter(struct metrics_registry *r, const char *name,
                                        const char *labels, const char *help);
-struct metric_gauge *metrics_gauge(struct metrics_registry *r, const char *name,
-                                   const char *labels, const char *help);
+struct metric_gauge *metrics_gauge(struct metrics_registry *r, const char *name, const char *labels,
+                                   const char *help);
 /* `bounds` ascending, without +Inf; seconds for durations. */
 struct metric_histogram *metrics_histogram(struct metrics_registry *r, const char *name,
                                            const char *labels, const char *help,

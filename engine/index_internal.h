@@ -36,9 +36,8 @@ MUST_USE enum err index_add(struct index *ix, uint32_t slot, const struct labels
 /* Slots that match all matchers, ascending, in `arena`. Looks at *stop (may be NULL) between
  * slices. */
 MUST_USE enum err index_select(struct index *ix, const struct matcher *matchers,
-                               size_t matcher_count, const _Atomic bool *stop,
-                               struct arena *arena, uint32_t **out_slots, size_t *out_count,
-                               struct errinfo *ei);
+                               size_t matcher_count, const _Atomic bool *stop, struct arena *arena,
+                               uint32_t **out_slots, size_t *out_count, struct errinfo *ei);
 
 /* Label sets of `count` slots, copied into the arena; an empty set for a slot that is not there. */
 MUST_USE enum err index_labels(struct index *ix, const uint32_t *slots, size_t count,
@@ -47,8 +46,8 @@ MUST_USE enum err index_labels(struct index *ix, const uint32_t *slots, size_t c
 bool index_labels_equal(struct index *ix, uint32_t slot, const struct labels *labels);
 /* As querier_label_values_of(), for one shard: out[i * out_stride + k]. Strings are borrowed and
  * stay valid as long as the index lives (dictionary text is never moved or freed while open). */
-void index_values_of(struct index *ix, const uint32_t *slots, size_t count,
-                     const struct str *names, size_t name_count, struct str *out);
+void index_values_of(struct index *ix, const uint32_t *slots, size_t count, const struct str *names,
+                     size_t name_count, struct str *out);
 
 /* Label names in use, in no order. */
 MUST_USE enum err index_names(struct index *ix, struct arena *arena, struct str **out,

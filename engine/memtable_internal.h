@@ -18,7 +18,7 @@ struct shard;
 struct engine;
 
 struct shard *engine_shard(const struct engine *e, uint32_t shard); /* borrowed */
-struct index *shard_index(const struct shard *s);                    /* borrowed */
+struct index *shard_index(const struct shard *s);                   /* borrowed */
 
 /* Fingerprint, generation and time bounds (first and newest sample) of `count` slots, in slices
  * under the shard's lock. min > max for a slot without samples or that is gone. */

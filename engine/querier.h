@@ -59,8 +59,7 @@ void querier_set_stop(struct querier *q, const _Atomic bool *stop);
  */
 MUST_USE enum err querier_select(struct querier *q, const struct matcher *matchers,
                                  size_t matcher_count, int64_t min_time_ms, int64_t max_time_ms,
-                                 struct arena *arena, struct series_list *out,
-                                 struct errinfo *ei);
+                                 struct arena *arena, struct series_list *out, struct errinfo *ei);
 /* Sorts by labels_compare() order without building the label sets. */
 MUST_USE enum err querier_sort(struct querier *q, struct series_list *list, struct errinfo *ei);
 
@@ -70,9 +69,8 @@ MUST_USE enum err querier_read(struct querier *q, const struct series_handle *it
                                int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
                                struct column *out, struct errinfo *ei);
 /* Full label sets of `count` series, in the arena. */
-MUST_USE enum err querier_labels(struct querier *q, const struct series_handle *items,
-                                 size_t count, struct arena *arena, struct labels *out,
-                                 struct errinfo *ei);
+MUST_USE enum err querier_labels(struct querier *q, const struct series_handle *items, size_t count,
+                                 struct arena *arena, struct labels *out, struct errinfo *ei);
 /* Only the values of `name_count` labels: out[i * name_count + k] is series i's value of names[k],
  * empty when it has none. Strings are borrowed from the querier until it is closed: equal values of
  * one shard share a pointer, and nothing is copied. */

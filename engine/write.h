@@ -89,7 +89,7 @@ struct write_result {
  * of the whole request is harmless. Any thread; batch and result are the caller's.
  * Durable only once engine_wait_durable() says so for result->sequences.
  */
-MUST_USE enum err engine_write(struct engine *e, struct write_batch *b,
-                               struct write_result *result, struct errinfo *ei);
+MUST_USE enum err engine_write(struct engine *e, struct write_batch *b, struct write_result *result,
+                               struct errinfo *ei);
 
 #endif

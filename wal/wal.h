@@ -2,9 +2,9 @@
  * The log: one sequence of segment files for all shards, written by one committer thread, so that
  * one write and one fdatasync make the queued entries of every shard durable at once.
  *
- * The log does not know what an entry is. Each shard numbers its entries 1, 2, 3, ...; a frame holds
- * a run of one shard's entries as an opaque payload. Entries wait in the owner (the engine), which
- * hands them over batch by batch through `struct wal_source`. Format: docs/formats/wal.md.
+ * The log does not know what an entry is. Each shard numbers its entries 1, 2, 3, ...; a frame
+ * holds a run of one shard's entries as an opaque payload. Entries wait in the owner (the engine),
+ * which hands them over batch by batch through `struct wal_source`. Format: docs/formats/wal.md.
  *
  * Life: wal_open() -> wal_replay() -> wal_start() -> wal_notify()/wal_wait() ... -> wal_close().
  */
@@ -71,8 +71,7 @@ struct wal_options {
     struct metrics_registry *metrics; /* borrowed, may be NULL */
 };
 
-MUST_USE enum err wal_open(const struct wal_options *options, struct wal **out,
-                           struct errinfo *ei);
+MUST_USE enum err wal_open(const struct wal_options *options, struct wal **out, struct errinfo *ei);
 
 /* Receives what the log holds. Called by replay workers: one shard's frames arrive in order and
  * never at the same time; different shards run in parallel. */
@@ -89,9 +88,9 @@ struct wal_sink {
 
 struct wal_replay_result {
     uint64_t segment_count, byte_count, frame_count, entry_count;
-    uint64_t bad_frame_count;   /* frames that failed a check and were skipped */
-    uint64_t lost_entry_count;  /* entries missing in gaps */
-    uint64_t torn_tail_bytes;   /* cut from the last segment */
+    uint64_t bad_frame_count;  /* frames that failed a check and were skipped */
+    uint64_t lost_entry_count; /* entries missing in gaps */
+    uint64_t torn_tail_bytes;  /* cut from the last segment */
 };
 
 /*

@@ -1,0 +1,40 @@
+/*
+ * The table of PromQL's functions: signatures for the parser, implementations for the evaluator.
+ * Every function of Prometheus 3 is listed, so that what is not built is refused by name.
+ */
+#ifndef RIMSTONE_PROMQL_FUNCTIONS_H
+#define RIMSTONE_PROMQL_FUNCTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/bytes.h"
+#include "promql/ast.h"
+
+/* FUNCTION_ABS, FUNCTION_ABSENT, ...: one per row of the list, by the function's upper-case name.
+ */
+enum function_id {
+#define FUNCTION(id, name, ...) FUNCTION_##id,
+#include "promql/function_list_internal.h"
+#undef FUNCTION
+    FUNCTION_COUNT,
+};
+
+enum { FUNCTION_ARG_MAX = 4 };
+
+struct promql_function {
+    const char *name;
+    enum function_id id;
+    enum value_type result;
+    enum value_type args[FUNCTION_ARG_MAX];
+    unsigned arg_count; /* declared argument types */
+    int variadic;       /* as in Prometheus: 0 fixed; n > 0: up to n of the last are optional;
+                         * -1: any number of the last */
+    bool experimental;  /* needs promql-experimental-functions */
+    bool built;         /* false: refused with ERR_UNSUPPORTED */
+};
+
+/* NULL if there is no such function in Prometheus 3. */
+const struct promql_function *promql_function_find(struct str name);
+
+#endif
