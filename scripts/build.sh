@@ -11,5 +11,5 @@ options=()
 if command -v ccache >/dev/null; then
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
-cmake --preset "$preset" "${options[@]}" --log-level=WARNING
+cmake --preset "$preset" "${options[@]}" --log-level=WARNING >/dev/null # errors: stderr
 cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" ${1:+--target "$@"}
