@@ -18,7 +18,8 @@ struct arena {
     char *pos, *end;            /* free room of the newest block */
     struct budget *budget;      /* borrowed; NULL: unlimited */
     size_t next_block_bytes;
-    size_t used_bytes; /* sum of block sizes, what is charged */
+    size_t used_bytes;    /* sum of block sizes, what is charged */
+    size_t refused_bytes; /* the charge the budget refused last; 0: malloc() failed */
 };
 
 /* A position to return to: frees everything that was allocated after it. */

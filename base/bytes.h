@@ -55,7 +55,7 @@ struct byte_reader {
 static inline struct byte_reader reader_init(const void *data, size_t size)
 {
     const uint8_t *p = data;
-    return (struct byte_reader){p, p + size, false};
+    return (struct byte_reader){p, size == 0 ? p : p + size, false}; /* NULL + 0 is undefined */
 }
 static inline size_t reader_left(const struct byte_reader *r)
 {

@@ -20,7 +20,8 @@ void epoch_domain_free(struct epoch_domain *d);
 uint32_t epoch_enter(struct epoch_domain *d);
 void epoch_leave(struct epoch_domain *d, uint32_t token);
 /* Hands over unlinked memory; `release(object)` runs later, on some thread that calls
- * epoch_retire() or epoch_collect(). On allocation failure it waits for readers instead. */
+ * epoch_retire() or epoch_collect(). On allocation failure it waits for readers instead: so do not
+ * call it inside a read section. */
 void epoch_retire(struct epoch_domain *d, void *object, void (*release)(void *object));
 void epoch_collect(struct epoch_domain *d);
 

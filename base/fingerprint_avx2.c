@@ -1,0 +1,26 @@
+/*
+ * XXH3 built for AVX2: CMake compiles this file alone with -mavx2, and fingerprint.c calls it only
+ * where the CPU has it. Nothing else may live here.
+ */
+#include "base/fingerprint_internal.h"
+
+#if defined(__x86_64__)
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#if XXH_VECTOR != XXH_AVX2
+#error "this file must be compiled with -mavx2"
+#endif
+
+struct hash128 fingerprint_hash128_avx2(const uint8_t *secret, const void *data, size_t size)
+{
+    XXH128_hash_t h = XXH3_128bits_withSecret(data, size, secret, HASH_SECRET_SIZE);
+
+    return (struct hash128){h.low64, h.high64};
+}
+
+uint64_t fingerprint_hash64_avx2(const uint8_t *secret, const void *data, size_t size)
+{
+    return XXH3_64bits_withSecret(data, size, secret, HASH_SECRET_SIZE);
+}
+#endif
