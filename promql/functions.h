@@ -20,7 +20,7 @@ enum function_id {
     FUNCTION_COUNT,
 };
 
-enum { FUNCTION_ARG_MAX = 4 };
+enum { FUNCTION_ARG_MAX = 5 };
 
 struct promql_function {
     const char *name;
@@ -28,12 +28,15 @@ struct promql_function {
     enum value_type result;
     enum value_type args[FUNCTION_ARG_MAX];
     unsigned arg_count; /* declared argument types */
-    int variadic;       /* as in Prometheus: 0 fixed; n > 0: up to n of the last are optional;
-                         * -1: any number of the last */
-    bool experimental;  /* needs promql-experimental-functions */
-    bool built;         /* false: refused with ERR_UNSUPPORTED */
+    /* As in Prometheus. 0: exactly arg_count arguments. n > 0: the last declared one may be left
+     * out or given up to n times. -1: it may be left out or given any number of times. */
+    int variadic;
+    bool experimental; /* needs promql-experimental-functions */
+    bool built;        /* false: refused with ERR_UNSUPPORTED */
 };
 
+/* The row of `id`, by which the table is ordered; a constant for the life of the process. */
+const struct promql_function *promql_function_get(enum function_id id);
 /* NULL if there is no such function in Prometheus 3. */
 const struct promql_function *promql_function_find(struct str name);
 
