@@ -32,6 +32,7 @@ enum wal_sync {
 enum {
     WAL_SHARD_COUNT_MAX = 4096,
     WAL_BACKLOG_LIMIT_BYTES = 64 << 20, /* queued beyond this: new requests get 503 */
+    WAL_PAYLOAD_SIZE_MAX = 256 << 20,   /* of one batch, encoded; more is the owner's bug */
 };
 
 /* A run of one shard's entries on its way to the disk. */
@@ -46,11 +47,13 @@ struct wal_batch {
 /* The owner of the entries. All functions are called by the log's threads. */
 struct wal_source {
     void *ctx;
-    /* Committer thread. Takes all that shard has queued, in order; false if there is nothing. Must
-     * be cheap: it may hold the shard's lock only to swap a buffer. */
+    /* Committer thread. Takes what that shard has queued, in order; false if there is nothing. Is
+     * called again until it is false, so an owner may hand over a long queue in several batches.
+     * Must be cheap: it may hold the shard's lock only to swap a buffer. The first batch starts at
+     * wal_next_sequence(), each later one where the last ended. */
     bool (*take)(void *ctx, uint32_t shard, struct wal_batch *out);
     /* Any log thread, several batches at once. Appends the payload; fails only with ERR_NOMEM, and
-     * then the batch stays queued and is tried again. */
+     * then the batch stays queued and is tried again (waiters are told ERR_NOMEM). */
     enum err (*encode)(void *ctx, uint32_t shard, const struct wal_batch *batch,
                        struct byte_writer *payload);
     /* Gives the batch's memory back, once its frame exists in full. */
@@ -65,12 +68,13 @@ struct wal_options {
     uint64_t segment_size_bytes;   /* 0: 128 MiB */
     uint32_t commit_sample_target; /* average samples a frame before a commit starts; 0: 512 */
     uint32_t commit_delay_ms;      /* longest wait of a queued entry for a fuller frame; 0: 10 */
-    uint32_t encode_threads;       /* frames are encoded and compressed by these; 0: half the
-                                    * cores, at least 1; the committer helps */
+    uint32_t encode_threads;       /* frames are encoded and compressed by these, at most 64;
+                                    * 0: half the cores, at least 1; the committer helps */
     struct wal_source source;
     struct metrics_registry *metrics; /* borrowed, may be NULL */
 };
 
+/* Creates the folder when it is missing; reads nothing yet. */
 MUST_USE enum err wal_open(const struct wal_options *options, struct wal **out, struct errinfo *ei);
 
 /* Receives what the log holds. Called by replay workers: one shard's frames arrive in order and
@@ -79,16 +83,18 @@ struct wal_sink {
     void *ctx;
     /* ERR_CORRUPT: the payload makes no sense although its checksum holds; counted as a bad frame,
      * replay goes on. Any other error stops the replay. A frame whose entries were all seen before
-     * (a rewrite after a failed sync) is not delivered; one that overlaps partly cannot occur. */
+     * (a rewrite after a failed sync) is not delivered; one that overlaps partly cannot occur (the
+     * log never cuts a batch differently the second time) and would count as bad. */
     enum err (*apply)(void *ctx, uint32_t shard, uint64_t first_sequence, uint64_t entry_count,
                       struct bytes payload, struct errinfo *ei);
-    /* A gap in the shard's sequence: [from, to) is lost. Called before the frame behind it. */
+    /* A gap in the shard's sequence: [from, to) is lost. Called before the frame behind it, on its
+     * thread; for a bad frame that nothing follows, by wal_replay()'s thread at the end. */
     void (*lost)(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence);
 };
 
 struct wal_replay_result {
     uint64_t segment_count, byte_count, frame_count, entry_count;
-    uint64_t bad_frame_count;  /* frames that failed a check and were skipped */
+    uint64_t bad_frame_count;  /* frames, and runs of bytes that are none, skipped */
     uint64_t lost_entry_count; /* entries missing in gaps */
     uint64_t torn_tail_bytes;  /* cut from the last segment */
 };
@@ -96,7 +102,9 @@ struct wal_replay_result {
 /*
  * Reads all segments with one reader and `thread_count` workers (0: all cores). One rule for all
  * segments: a bad frame costs only itself, the reader resynchronises behind it. Then truncates and
- * syncs the last segment to what was recovered.
+ * syncs the last segment to what was recovered. Once, between wal_open() and wal_start().
+ * ERR_UNSUPPORTED: a segment of a newer version. ERR_INVALID: the log has another shard count.
+ * ERR_IO: unreadable. Nothing on disk has changed then.
  */
 MUST_USE enum err wal_replay(struct wal *w, const struct wal_sink *sink, uint32_t thread_count,
                              struct wal_replay_result *out, struct errinfo *ei);
@@ -107,7 +115,8 @@ struct wal_progress {
 };
 void wal_progress_get(const struct wal *w, struct wal_progress *out);
 
-/* Opens a fresh segment above everything seen and starts the committer. */
+/* Opens a fresh segment above everything seen and starts the committer. On a full disk the log
+ * starts without one, refuses in wal_admit() and opens it when there is room. */
 MUST_USE enum err wal_start(struct wal *w, struct errinfo *ei);
 /* The sequence number the shard's next entry must have: one above the highest ever seen. */
 uint64_t wal_next_sequence(const struct wal *w, uint32_t shard);
@@ -115,6 +124,11 @@ uint64_t wal_next_sequence(const struct wal *w, uint32_t shard);
 /* Tells the committer that `entry_count` entries (`sample_count` samples) were queued at the owner.
  * Cheap: an atomic addition, a wake-up only when the committer sleeps. */
 void wal_notify(struct wal *w, uint64_t entry_count, uint64_t sample_count);
+/* The same for an owner that knows how many bytes of memory the entries hold (what they will add to
+ * wal_batch.memory_bytes); wal_notify() guesses from the batches before. The backlog needs it while
+ * a commit is stuck in a slow sync and nothing is taken. */
+void wal_notify_bytes(struct wal *w, uint64_t entry_count, uint64_t sample_count,
+                      uint64_t memory_bytes);
 /* Highest durable sequence number of a shard (acquire). */
 uint64_t wal_durable_sequence(const struct wal *w, uint32_t shard);
 
@@ -125,8 +139,9 @@ uint64_t wal_durable_sequence(const struct wal *w, uint32_t shard);
 struct wal_waiter {
     uint64_t *sequences; /* shard_count of them, borrowed */
     /* Runs on the committer's thread, or inside wal_wait() when nothing is missing; must not block.
-     * ok == false: a commit failed since (ERR_NO_SPACE or ERR_IO in `code`); the entries stay
-     * queued and will be tried again, but this request must not be acknowledged. */
+     * code != ERR_OK: a commit failed since (ERR_NO_SPACE, ERR_IO or ERR_NOMEM); the entries stay
+     * queued and will be tried again, but this request must not be acknowledged. ERR_CANCELED: the
+     * log was closed first. */
     void (*done)(struct wal_waiter *waiter, enum err code);
     struct wal_waiter *next; /* the log's */
 };
@@ -134,8 +149,9 @@ void wal_wait(struct wal *w, struct wal_waiter *waiter);
 /* Blocking form, for tests and shutdown. */
 MUST_USE enum err wal_wait_blocking(struct wal *w, const uint64_t *sequences, struct errinfo *ei);
 
-/* ERR_OK, or why new entries should be refused now: more than WAL_BACKLOG_LIMIT_BYTES are queued,
- * or the disk is full (ERR_NO_SPACE). One atomic load when all is well. */
+/* ERR_OK, or why new entries should be refused now: more than WAL_BACKLOG_LIMIT_BYTES are queued
+ * (ERR_UNAVAILABLE), the disk is full (ERR_NO_SPACE) or fails again and again (ERR_IO). All of them
+ * go away by themselves. Two atomic loads. */
 enum err wal_admit(const struct wal *w);
 
 struct wal_stats {
@@ -145,7 +161,8 @@ struct wal_stats {
 void wal_stats_get(const struct wal *w, struct wal_stats *out);
 
 /* Commits what is queued (as far as the disk allows, at most `deadline_ms`), syncs, stops the
- * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written. */
+ * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written. The deadline
+ * bounds retries; a sync that hangs in the kernel is waited for. */
 MUST_USE enum err wal_close(struct wal *w, uint32_t deadline_ms, struct errinfo *ei);
 /* For crash tests and a second SIGTERM: stops without committing. */
 void wal_abandon(struct wal *w);
