@@ -16,3 +16,8 @@ fi
 for program in "${programs[@]}"; do
     "$program"
 done
+# Figures of the whole server, beside Debian's victoria-metrics in the same run.
+if [ $# -eq 0 ] && [ -x build/release/rimstone ]; then
+    tests/integration/peers.sh
+    bench/bench_ingest.py --peer build/peers/usr/bin/victoria-metrics
+fi
