@@ -33,7 +33,8 @@ const char *fs_dir(const struct fs *fs);
 
 /*
  * Takes the directory's exclusive lock (file "lock", flock-like, freed by the kernel when the
- * process dies). ERR_LOCKED names the holder's pid where known. Freed by fs_unlock() or fs_free().
+ * process dies). ERR_LOCKED names the holder's pid where known; another struct fs of this process
+ * and a second call on this one are refused as well. Freed by fs_unlock() or fs_free().
  */
 MUST_USE enum err fs_lock(struct fs *fs, struct errinfo *ei);
 void fs_unlock(struct fs *fs);
@@ -83,6 +84,7 @@ MUST_USE enum err fs_read_batch(struct fs *fs, struct file_read_op *ops, size_t 
 MUST_USE enum err fs_mkdir(struct fs *fs, const char *path, struct errinfo *ei); /* existing: OK */
 MUST_USE enum err fs_rename(struct fs *fs, const char *from, const char *to, struct errinfo *ei);
 MUST_USE enum err fs_link(struct fs *fs, const char *from, const char *to, struct errinfo *ei);
+/* A file, or an empty directory. */
 MUST_USE enum err fs_unlink(struct fs *fs, const char *path, struct errinfo *ei);
 MUST_USE enum err fs_exists(struct fs *fs, const char *path, bool *out, struct errinfo *ei);
 /* Makes creations, renames and removals in `path` ("." for the root) durable. */

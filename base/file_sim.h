@@ -4,6 +4,12 @@
  *
  * Every mutating call (create, write, truncate, sync, rename, link, unlink, mkdir, sync_dir) counts
  * as one operation; file_write_sync() counts as two.
+ *
+ * What is durable: a file's writes and truncations after file_sync() of that file; its name, and
+ * every rename, link, removal and new directory, after fs_sync_dir() of the directory it is in. A
+ * new directory loses all it holds until its parent has been synced. A rename within one directory
+ * happens whole or not at all. A failed file_sync() drops what was unsynced: calls still see it, no
+ * later sync makes it durable.
  */
 #ifndef RIMSTONE_BASE_FILE_SIM_H
 #define RIMSTONE_BASE_FILE_SIM_H
@@ -21,8 +27,10 @@ uint64_t fs_sim_op_count(const struct fs *fs);
 
 enum fs_sim_fault {
     FS_SIM_FAULT_NONE,
-    FS_SIM_FAULT_CRASH,    /* from this operation on every call fails with ERR_IO: power is gone */
-    FS_SIM_FAULT_EIO,      /* this one operation fails; a failed sync drops its dirty pages */
+    FS_SIM_FAULT_CRASH, /* from this operation on every call fails with ERR_IO: power is gone. The
+                         * operation itself may have happened, in part or whole, by the seed. */
+    FS_SIM_FAULT_EIO,   /* this one operation fails (a write maybe in part); a failed sync drops
+                         * its dirty pages */
     FS_SIM_FAULT_NO_SPACE, /* writes and creations fail until fs_sim_clear_fault() */
     FS_SIM_FAULT_SLOW,     /* syncs block until fs_sim_clear_fault() */
 };
@@ -33,7 +41,7 @@ void fs_sim_clear_fault(struct fs *fs);
 bool fs_sim_fault_hit(const struct fs *fs);
 
 enum fs_sim_loss {
-    FS_SIM_KEEP_ALL,    /* SIGKILL: everything written survives */
+    FS_SIM_KEEP_ALL,    /* SIGKILL: everything written survives, what was unsynced stays unsynced */
     FS_SIM_DROP_ALL,    /* power loss: only what was synced survives */
     FS_SIM_DROP_RANDOM, /* unsynced writes survive one by one by the seed: lost, torn at any byte,
                          * reordered; unsynced directory entries likewise */
