@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Runs scripts in Prometheus's test language through `rimtool promqltest`.
+
+tests/promql always; Prometheus's own scripts where they are at hand (a folder `shared/promqltest`
+beside the repository, or PROMQLTEST_DIR), where some must pass in a fixed number of evals.
+"""
+
+import glob
+import os
+import re
+import subprocess
+import sys
+
+from harness import REPOSITORY, RIMTOOL
+
+OTHERS = os.environ.get(
+    "PROMQLTEST_DIR", os.path.join(REPOSITORY, "..", "shared", "promqltest")
+)
+# Script of Prometheus: (passed, skipped) at the least and at the most.
+REQUIRED = {
+    "collision": (2, 0),
+    "literals": (25, 0),
+    "selectors": (31, 0),
+    "staleness": (17, 0),
+    "trig_functions": (19, 0),
+    "at_modifier": (78, 0),
+    "range_queries": (16, 2),
+    "subquery": (32, 2),
+}
+# Scripts whose evals may be skipped, when they need what is refused by name, and never fail.
+NEVER_FAIL = ("aggregators", "operators", "functions")
+LAST_LINE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
+
+
+def run(path):
+    """(passed, failed, skipped, output) of one script."""
+    done = subprocess.run(
+        [RIMTOOL, "promqltest", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=300, check=False,
+    )
+    lines = done.stdout.splitlines()
+    match = LAST_LINE.match(lines[-1]) if lines else None
+    if match is None:
+        return 0, 1, 0, f"exit code {done.returncode}, no closing line\n{done.stdout}"
+    passed, failed, skipped = map(int, match.groups())
+    if (failed == 0) != (done.returncode == 0):
+        return passed, failed + 1, skipped, f"{done.stdout}\nexit code {done.returncode}"
+    return passed, failed, skipped, done.stdout
+
+
+def main():
+    own = sorted(glob.glob(os.path.join(REPOSITORY, "tests", "promql", "*.test")))
+    others = [
+        os.path.join(OTHERS, name + ".test")
+        for name in (*REQUIRED, *NEVER_FAIL)
+        if os.path.isdir(OTHERS)
+    ]
+    total = [0, 0, 0]
+    for path in own + others:
+        passed, failed, skipped, output = run(path)
+        name = os.path.splitext(os.path.basename(path))[0]
+        required = REQUIRED.get(name) if path in others else None
+        if required is not None and (passed < required[0] or skipped > required[1]):
+            output += f"\nrequired: {required[0]} passed, at most {required[1]} skipped"
+            failed += 1
+        print(f"{name}: {passed} passed, {failed} failed, {skipped} skipped", flush=True)
+        if failed:
+            print(output)
+        total = [a + b for a, b in zip(total, (passed, failed, skipped))]
+    if not others:
+        print("Prometheus's own scripts are not at hand: only tests/promql was run")
+    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
+    return 1 if total[1] or not total[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
