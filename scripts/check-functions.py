@@ -27,7 +27,7 @@ GROUPS = (
     ("ctime asctime gmtime localtime", EVERYWHERE, (), "use the reentrant call"),
     (
         "sleep usleep nanosleep clock_nanosleep",
-        EVERYWHERE,
+        LIBRARIES | {"tests"},
         ("base/",),
         "wait for an event; tests move a fake clock",
     ),
