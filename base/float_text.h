@@ -18,7 +18,7 @@ enum { FLOAT_TEXT_SIZE = 352 }; /* longest 'f' form of a double, with room for a
 size_t float_format_f(double v, char *out);
 /* strconv.FormatFloat(v, 'e', -1, 64) */
 size_t float_format_e(double v, char *out);
-/* strconv.FormatFloat(v, 'g', -1, 64), which is fmt's %v: exponent < -4 || exponent >= 21. */
+/* strconv.FormatFloat(v, 'g', -1, 64), which is fmt's %v: 'e' if exponent < -4 || exponent >= 6. */
 size_t float_format_g(double v, char *out);
 /* Sample values in Prometheus's JSON: 'f', or 'e' when |v| < 1e-6 or |v| >= 1e21. */
 size_t float_format_json(double v, char *out);

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "base/float_text.h"
 
 enum { LOG_LINE_SIZE = 8 << 10 };
 
@@ -118,7 +118,7 @@ static void line_append_key(struct log_line *line, const char *key)
 
 static void line_append_value(struct log_line *line, const struct log_field *field)
 {
-    char number[32];
+    char number[FLOAT_TEXT_SIZE];
 
     switch (field->kind) {
     case LOG_FIELD_STR:
@@ -134,8 +134,8 @@ static void line_append_value(struct log_line *line, const struct log_field *fie
         (void)snprintf(number, sizeof number, "%" PRIu64, field->value.u64);
         break;
     case LOG_FIELD_F64:
-        (void)snprintf(number, sizeof number, "%.6g", field->value.f64);
-        if (!isfinite(field->value.f64)) { /* not a JSON number */
+        (void)float_format_g(field->value.f64, number); /* the length is not needed */
+        if (!isfinite(field->value.f64)) {              /* not a JSON number */
             line_append_string(line, number);
             return;
         }

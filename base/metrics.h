@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 struct metrics_registry;
-/* Spread over cache lines by thread, so that hot counters do not bounce. */
+/* Spread over cache lines by CPU, so that hot counters do not bounce. */
 struct metric_counter;
 struct metric_gauge;
 struct metric_histogram;
