@@ -19,10 +19,46 @@ def program(package, name):
     return os.path.join(done.stdout.strip(), package, "usr", "bin", name)
 
 
+def raw_samples(client, at_s):
+    """{labels: [[t, value text]]} of everything but staleness markers, from either server."""
+    data = client.query('{__name__=~".+"}[10m]', at_s)
+    return {tuple(sorted(r["metric"].items())): r["values"] for r in data["result"]}
+
+
+def first_difference(theirs, ours):
+    """A text that names one sample or series which only one store has, or None."""
+    for key in theirs.keys() | ours.keys():
+        a, b = theirs.get(key, []), ours.get(key, [])
+        if a != b:
+            only_a = [s for s in a if s not in b][:3]
+            only_b = [s for s in b if s not in a][:3]
+            return f"{dict(key)}: Prometheus alone has {only_a}, Rimstone alone {only_b}"
+    return None
+
+
+def wait_for_same_samples(theirs, ours, at_s, deadline_s=60):
+    """Polls until both clients' servers hold the same samples, and returns them."""
+    state = {}
+
+    def equal():
+        state["samples"] = raw_samples(theirs, at_s)
+        state["difference"] = first_difference(state["samples"], raw_samples(ours, at_s))
+        return state["difference"] is None
+
+    try:
+        wait_until(equal, "both stores hold the same samples", deadline_s, 0.5)
+    except TimeoutError:
+        print(state["difference"])
+        raise
+    count = sum(map(len, state["samples"].values()))
+    print(f"both hold {len(state['samples'])} series and {count} samples", flush=True)
+    return state["samples"]
+
+
 class Prometheus:
     """Debian's Prometheus with its data and configuration in `scratch`."""
 
-    def __init__(self, scratch, config):
+    def __init__(self, scratch, config, *flags):
         self.port = free_port()
         self.config_path = os.path.join(scratch, "prometheus.yml")
         self.log_path = os.path.join(scratch, "prometheus.log")
@@ -35,6 +71,7 @@ class Prometheus:
                     f"--storage.tsdb.path={os.path.join(scratch, 'prometheus-data')}",
                     f"--web.listen-address=127.0.0.1:{self.port}",
                     "--web.enable-lifecycle",
+                    *flags,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )

@@ -17,7 +17,7 @@ import sys
 import time
 
 from harness import Server, TemporaryDirectory, wait_until
-from peers import Prometheus
+from peers import Prometheus, wait_for_same_samples
 
 SCRAPED_S = float(os.environ.get("SCRAPED_S", "60"))  # how long samples are collected
 RANGE_MAX_S = 30  # the longest range, offset and subquery of the questions together reach less far
@@ -150,23 +150,6 @@ def ask(client, path, params):
     return answer.json["data"]
 
 
-def raw_samples(client, at_s):
-    """{labels: [(t, value text)]} of everything but staleness markers."""
-    data = ask(client, "/api/v1/query", {"query": '{__name__=~".+"}[10m]', "time": at_s})
-    return {tuple(sorted(r["metric"].items())): r["values"] for r in data["result"]}
-
-
-def first_difference(theirs, ours):
-    """A text that names one sample or series which only one store has, or None."""
-    for key in theirs.keys() | ours.keys():
-        a, b = theirs.get(key, []), ours.get(key, [])
-        if a != b:
-            only_a = [s for s in a if s not in b][:3]
-            only_b = [s for s in b if s not in a][:3]
-            return f"{dict(key)}: Prometheus alone has {only_a}, Rimstone alone {only_b}"
-    return None
-
-
 def same_value(a, b):
     if a == b:
         return True
@@ -282,22 +265,7 @@ def collect(server, prometheus, configs):
 
     wait_until(lambda: scraped_s() >= SCRAPED_S, "samples to compare", SCRAPED_S * 2 + 60, 0.5)
     prometheus.reload(configs["silent"])
-    end = time.time() + 60
-    state = {}
-
-    def equal():
-        state["theirs"] = raw_samples(theirs, round(end, 3))
-        state["difference"] = first_difference(state["theirs"], raw_samples(ours, round(end, 3)))
-        return state["difference"] is None
-
-    try:
-        wait_until(equal, "both stores hold the same samples", 60, 0.5)
-    except TimeoutError:
-        print(state["difference"])
-        raise
-    count = sum(map(len, state["theirs"].values()))
-    print(f"both hold {len(state['theirs'])} series and {count} samples")
-    return state["theirs"]
+    return wait_for_same_samples(theirs, ours, round(time.time() + 60, 3))
 
 
 def main():
