@@ -250,11 +250,11 @@ class CommandLine(unittest.TestCase):
             self.assertIn(flag.split("=")[0], output)
 
     def test_help_and_version(self):
-        for program in (RIMSTONE, RIMTOOL):
-            for flag in ("--help", "--version"):
-                done = subprocess.run([program, flag], capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 0, (program, flag, done.stderr))
-                self.assertNotEqual(done.stdout.strip(), "")
+        for command in ([RIMSTONE, "--help"], [RIMSTONE, "--version"], [RIMTOOL, "--help"],
+                        [RIMTOOL, "load", "--help"]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+            self.assertNotEqual(done.stdout.strip(), "")
 
     def test_help_lists_what_the_readme_lists(self):
         with open(os.path.join(REPOSITORY, "README.md"), encoding="utf-8") as f:
@@ -267,9 +267,10 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(described, {w.rstrip(",.") for w in listed} - {"--help", "--version"})
 
     def test_tool_verbs(self):
-        for arguments in (["nosuchverb"], []):
+        verbs = (["nosuchverb"], [], ["dump"], ["load", "--no-such-option"])
+        for arguments in verbs:
             done = subprocess.run([RIMTOOL, *arguments], capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 2, arguments)
+            self.assertEqual(done.returncode, 2, (arguments, done.stderr))
             self.assertNotEqual(done.stderr.strip(), "")
 
 
