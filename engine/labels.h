@@ -36,18 +36,32 @@ uint64_t labels_hash(const struct labels *l);
 /* `name{a="b", c="d"}` as Prometheus prints a metric (names quoted where they are not legacy
  * identifiers, values escaped as Go's %q). NULL when the arena refuses. */
 char *labels_format(const struct labels *l, struct arena *arena);
+/* `{__name__="x", a="b"}`: the form of Prometheus's error texts and of labels.Labels.String(). */
+char *labels_format_braces(const struct labels *l, struct arena *arena);
 
 enum matcher_kind { MATCHER_EQUAL, MATCHER_NOT_EQUAL, MATCHER_REGEX, MATCHER_NOT_REGEX };
 
+/* How the value is compared. Regular expressions that are simple never reach RE2. */
+enum matcher_form {
+    MATCHER_FORM_LITERAL, /* the two equality kinds */
+    MATCHER_FORM_SET,     /* an alternation of literals: "a|b(c|d)" */
+    MATCHER_FORM_WILD,    /* a literal, maybe empty, with .* or .+ before or after it */
+    MATCHER_FORM_REGEX,   /* anything else */
+};
+enum matcher_wild { MATCHER_WILD_NONE, MATCHER_WILD_ANY /* .* */, MATCHER_WILD_SOME /* .+ */ };
+
 struct matcher {
     enum matcher_kind kind;
+    enum matcher_form form;
     struct str name, value; /* borrowed */
-    struct regex *regex;    /* owned for the two regex kinds when it could not be simplified */
-    /* A regular expression that is a plain alternation of literals ("a|b|c") is kept as a sorted
-     * set instead and never reaches RE2; NULL otherwise. */
+    struct regex *regex;    /* owned; form REGEX only, else NULL */
+    /* Form SET: sorted, distinct; may hold the empty string. NULL otherwise. */
     const struct str *set;
     size_t set_count;
-    struct str prefix; /* literal prefix every match has; may be empty */
+    struct str prefix; /* literal prefix every match has; may be empty. Forms WILD and REGEX */
+    /* Form WILD; `before` and `after` are never both set around an empty literal. */
+    struct str literal;
+    enum matcher_wild before, after;
 };
 
 /* Fills *out; regular expressions are compiled. name and value are copied into `arena`; a compiled
@@ -64,6 +78,9 @@ static inline bool matcher_matches_empty(const struct matcher *m)
 /* `name="value"`, `name=~"..."` as Prometheus prints it. */
 char *matcher_format(const struct matcher *m, struct arena *arena);
 bool label_name_is_legacy(struct str name); /* [a-zA-Z_][a-zA-Z0-9_]* */
+/* Well-formed UTF-8 as RFC 3629 and Go's unicode/utf8 define it. */
 bool utf8_is_valid(struct str text);
+/* Appends text quoted as Go's strconv.Quote does (fmt's %q), Unicode 15's notion of printable. */
+void str_quote(struct byte_writer *w, struct str text);
 
 #endif
