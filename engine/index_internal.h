@@ -25,6 +25,9 @@
 
 struct index;
 
+/* A label set with more is refused with ERR_LIMIT: a record must fit its chunk. */
+enum { INDEX_LABEL_COUNT_MAX = 4096 };
+
 MUST_USE enum err index_new(struct budget *memory, struct index **out, struct errinfo *ei);
 void index_free(struct index *ix);
 
@@ -44,17 +47,56 @@ MUST_USE enum err index_labels(struct index *ix, const uint32_t *slots, size_t c
                                struct arena *arena, struct labels *out, struct errinfo *ei);
 /* True if slot has exactly these labels (no allocation): confirms a fingerprint hit in tests. */
 bool index_labels_equal(struct index *ix, uint32_t slot, const struct labels *labels);
-/* As querier_label_values_of(), for one shard: out[i * out_stride + k]. Strings are borrowed and
+/* As querier_label_values_of(), for one shard: out[i * name_count + k]. Strings are borrowed and
  * stay valid as long as the index lives (dictionary text is never moved or freed while open). */
 void index_values_of(struct index *ix, const uint32_t *slots, size_t count, const struct str *names,
                      size_t name_count, struct str *out);
+/* The same, series i into row rows[i] of out. */
+void index_values_of_rows(struct index *ix, const uint32_t *slots, const size_t *rows, size_t count,
+                          const struct str *names, size_t name_count, struct str *out);
 
-/* Label names in use, in no order. */
+/* Decides about slots in bulk: keep[i] tells whether slots[i] counts. Called without index.lock. */
+struct slot_filter {
+    void (*keep)(void *ctx, const uint32_t *slots, size_t count, bool *keep);
+    void *ctx;
+};
+
+/* Label names in use, in no order. Strings are the dictionaries', the array is in `arena`. */
 MUST_USE enum err index_names(struct index *ix, struct arena *arena, struct str **out,
                               size_t *out_count, struct errinfo *ei);
-/* Values of one name, in no order. */
+/* Only names of a slot that passes the filter (NULL: any slot). */
+MUST_USE enum err index_names_live(struct index *ix, const struct slot_filter *filter,
+                                   struct arena *arena, struct str **out, size_t *out_count,
+                                   struct errinfo *ei);
+/* Values of one name, in no order; strings and array as above. */
 MUST_USE enum err index_values(struct index *ix, struct str name, struct arena *arena,
                                struct str **out, size_t *out_count, struct errinfo *ei);
+/* Only values of a slot that passes the filter (NULL: any slot). Looks at *stop (may be NULL). */
+MUST_USE enum err index_values_live(struct index *ix, struct str name,
+                                    const struct slot_filter *filter, const _Atomic bool *stop,
+                                    struct arena *arena, struct str **out, size_t *out_count,
+                                    struct errinfo *ei);
+
+/* One series as numbers: ids of the shard's dictionaries, names in byte order of their text. */
+struct index_series {
+    size_t item; /* which of the slots asked for */
+    uint32_t schema_id, name_count;
+    const uint32_t *names;  /* as long as the index lives */
+    const uint32_t *values; /* until the visitor returns */
+};
+/* Called with index.lock held for reading: must be quick and must not call the index. name_count 0
+ * for a slot that is not there. */
+typedef void index_visitor(void *ctx, const struct index_series *series);
+void index_visit(struct index *ix, const uint32_t *slots, size_t count, index_visitor *visit,
+                 void *ctx);
+/* Ids are below these counts, which only grow. */
+uint32_t index_name_count(struct index *ix);
+uint32_t index_value_count(struct index *ix, uint32_t name_id);
+/* UINT32_MAX if no series ever had the name. */
+uint32_t index_name_id(struct index *ix, struct str name);
+struct str index_name_text(struct index *ix, uint32_t name_id);
+void index_value_texts(struct index *ix, uint32_t name_id, uint32_t first, uint32_t count,
+                       struct str *out);
 
 struct index_stats {
     uint64_t slot_count, value_count, value_bytes, memory_bytes;
