@@ -1,0 +1,228 @@
+/*
+ * The evaluator's shared types. Operators are functions of a plan node that either push batches of
+ * series into a sink (streams) or give a whole vector (barriers).
+ *
+ * A row is one series on the grid of its plan node: a bitmap of steps at which it has a sample and
+ * a column of doubles; a value is undefined where its bit is clear, and NaN is a value like any
+ * other. Native histograms will add a second bitmap and a column of pointers beside them.
+ *
+ * Several rows of a stream may carry the same label set as long as no step has both: they are one
+ * series whose parts came from different stored series. vector_merge() joins them where it matters.
+ *
+ * Memory: everything an operator makes lives in arenas charged to the query's budget. A vector owns
+ * its arena and goes with vector_free(); a batch is valid until the sink's push returns.
+ */
+#ifndef RIMSTONE_PROMQL_EVAL_INTERNAL_H
+#define RIMSTONE_PROMQL_EVAL_INTERNAL_H
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/assert.h"
+#include "base/err.h"
+#include "engine/labels.h"
+#include "engine/querier.h"
+#include "promql/annotations_internal.h"
+#include "promql/plan_internal.h"
+#include "promql/promql.h"
+
+/* State of one query that all its operators share. */
+struct eval {
+    const struct promql_query *query;
+    const struct promql_settings *settings;
+    struct querier *querier;
+    struct arena *arena; /* the query's; only the thread that runs the query allocates from it */
+    int64_t lookback_ms;
+    bool delayed_names;
+    struct annotations annotations;
+    /* Relaxed: counters for a limit and for statistics, nothing is ordered by them. */
+    _Atomic uint64_t samples_held, samples_peak, samples_read;
+    uint64_t work_since_check; /* units of work since eval_check() last looked at the clock */
+};
+
+struct row {
+    struct labels labels; /* what the plan's need asked for, or more */
+    bool drop_name;       /* delayed name removal: drop it when the query ends */
+    uint64_t *present;
+    double *value;
+};
+
+/* Rows that travel together. Arrays belong to whoever pushes. */
+struct batch {
+    size_t count;
+    struct row *rows;
+    const struct grid *grid;
+    struct arena *arena; /* scratch of the batch: a sink may allocate what dies with it */
+    uint32_t unit;       /* fold unit; never decreases within a stream */
+};
+
+struct sink {
+    /* May change rows in place (values, bitmaps, labels), not keep them. */
+    enum err (*push)(struct sink *sink, struct batch *batch, struct errinfo *ei);
+};
+
+struct vector {
+    struct arena arena;
+    struct eval *eval;
+    struct grid grid;
+    size_t count, capacity;
+    struct row *rows;
+    uint64_t sample_count; /* charged to eval->samples_held */
+};
+
+/* --- eval.c --- */
+
+/* Deadline and stop flag, at once. ERR_TIMEOUT or ERR_CANCELED. */
+MUST_USE enum err eval_check(struct eval *ev, struct errinfo *ei);
+/* Counts `work` (about a sample each) and looks at flag and clock every million or so, which is a
+ * few milliseconds. */
+MUST_USE static inline enum err eval_tick(struct eval *ev, uint64_t work, struct errinfo *ei)
+{
+    ev->work_since_check += work;
+    if (LIKELY(ev->work_since_check < 1000000))
+        return ERR_OK;
+    return eval_check(ev, ei);
+}
+/* Samples that are held in memory, against --query.max-samples. ERR_LIMIT with Prometheus's text.
+ */
+MUST_USE enum err eval_samples_hold(struct eval *ev, uint64_t count, struct errinfo *ei);
+void eval_samples_release(struct eval *ev, uint64_t count);
+
+/* An empty vector on `grid`; freed by vector_free(). */
+MUST_USE enum err vector_new(struct eval *ev, const struct grid *grid, struct vector **out,
+                             struct errinfo *ei);
+void vector_free(struct vector *v); /* accepts NULL */
+/* Appends a row with cleared bitmap and room for values. */
+MUST_USE enum err vector_add(struct vector *v, struct row **out, struct errinfo *ei);
+/* Appends a deep copy. */
+MUST_USE enum err vector_add_copy(struct vector *v, const struct row *row, struct errinfo *ei);
+/* Charges the samples of all rows as held; once, when the vector is complete. */
+MUST_USE enum err vector_hold(struct vector *v, struct errinfo *ei);
+/* Joins rows with equal labels, keeping the place of the first; ERR_EXECUTION with Prometheus's
+ * text if two of them have a sample at the same step. Drops rows without samples. */
+MUST_USE enum err vector_merge(struct vector *v, struct errinfo *ei);
+/* Drops the names that delayed removal has marked, then joins as above. */
+MUST_USE enum err vector_finish_names(struct vector *v, struct errinfo *ei);
+/* Stable sort by labels. */
+MUST_USE enum err vector_sort_labels(struct vector *v, struct errinfo *ei);
+
+/* Evaluates a vector plan: pushes its rows into `sink`, or gives all of them. */
+MUST_USE enum err eval_stream(struct eval *ev, const struct plan *p, struct sink *sink,
+                              struct errinfo *ei);
+MUST_USE enum err eval_vector(struct eval *ev, const struct plan *p, struct vector **out,
+                              struct errinfo *ei);
+/* Evaluates a scalar plan: one value per step of p->grid, in `arena`. */
+MUST_USE enum err eval_scalar(struct eval *ev, const struct plan *p, struct arena *arena,
+                              double **out, struct errinfo *ei);
+/* Pushes a vector's rows in batches. */
+MUST_USE enum err vector_push(struct vector *v, struct sink *sink, struct errinfo *ei);
+
+static inline bool row_has(const struct row *r, size_t step)
+{
+    return (r->present[step / 64] >> (step % 64)) & 1;
+}
+static inline void row_set(struct row *r, size_t step, double value)
+{
+    r->present[step / 64] |= UINT64_C(1) << (step % 64);
+    r->value[step] = value;
+}
+static inline void row_clear(struct row *r, size_t step)
+{
+    r->present[step / 64] &= ~(UINT64_C(1) << (step % 64));
+}
+bool row_is_empty(const struct row *r, const struct grid *grid);
+uint64_t row_sample_count(const struct row *r, const struct grid *grid);
+/* All bits of `count` steps set, none beyond. */
+void bitmap_fill(uint64_t *bits, size_t count);
+MUST_USE enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena,
+                            struct errinfo *ei);
+
+/* --- eval_selector.c --- */
+
+MUST_USE enum err eval_selector_stream(struct eval *ev, const struct plan *p, struct sink *sink,
+                                       struct errinfo *ei);
+
+/* Reads a selector's series in batches with their samples in [min, max], staleness markers still
+ * inside. push() gets labels and columns; both die when it returns. */
+struct column_batch {
+    size_t count;
+    const struct column *columns;
+    const struct labels *labels;
+    struct arena *arena;
+    uint32_t unit;
+};
+struct column_sink {
+    enum err (*push)(struct column_sink *sink, struct column_batch *batch, struct errinfo *ei);
+};
+MUST_USE enum err eval_selector_columns(struct eval *ev, const struct plan *p, int64_t min_time_ms,
+                                        int64_t max_time_ms, struct column_sink *sink,
+                                        struct errinfo *ei);
+/* Without staleness markers; the same arrays when there are none. */
+MUST_USE enum err column_without_stale(const struct column *in, struct arena *arena,
+                                       struct column *out, struct errinfo *ei);
+
+/* --- eval_range.c --- */
+
+MUST_USE enum err eval_range_call_stream(struct eval *ev, const struct plan *p, struct sink *sink,
+                                         struct errinfo *ei);
+/* Raw samples of an instant query such as x[5m] or x[5m:1m]. */
+MUST_USE enum err eval_matrix(struct eval *ev, const struct plan *p, struct promql_result *out,
+                              struct errinfo *ei);
+
+/* --- eval_map.c --- */
+
+MUST_USE enum err eval_map_stream(struct eval *ev, const struct plan *p, struct sink *sink,
+                                  struct errinfo *ei);
+/* Applies the stages to a vector in place. */
+MUST_USE enum err eval_map_vector(struct eval *ev, const struct plan *p, struct vector *v,
+                                  struct errinfo *ei);
+double binary_op_apply(enum binary_op op, double lhs, double rhs); /* comparisons give 0 or 1 */
+bool binary_op_compare(enum binary_op op, double lhs, double rhs);
+
+/* --- the other operators --- */
+
+MUST_USE enum err eval_aggregate(struct eval *ev, const struct plan *p, struct vector **out,
+                                 struct errinfo *ei);
+/* topk, bottomk, quantile, count_values: eval_group.c. */
+MUST_USE enum err eval_group_select(struct eval *ev, const struct plan *p, struct vector **out,
+                                    struct errinfo *ei);
+/* Vector and vector. *out may be `lhs` itself, changed; the caller frees what is not *out. On
+ * failure *out is NULL or untouched. */
+MUST_USE enum err eval_binary(struct eval *ev, const struct plan *p, struct vector *lhs,
+                              struct vector *rhs, struct vector **out, struct errinfo *ei);
+MUST_USE enum err eval_histogram(struct eval *ev, const struct plan *p, struct vector **out,
+                                 struct errinfo *ei);
+MUST_USE enum err eval_labels(struct eval *ev, const struct plan *p, struct vector **out,
+                              struct errinfo *ei);
+MUST_USE enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out,
+                            struct errinfo *ei);
+MUST_USE enum err eval_absent(struct eval *ev, const struct plan *p, struct vector **out,
+                              struct errinfo *ei);
+/* The labels absent() and absent_over_time() give: from the selector's equality matchers. */
+MUST_USE enum err absent_labels(const struct node *argument, struct arena *arena,
+                                struct labels *out, struct errinfo *ei);
+
+/* --- shared arithmetic --- */
+
+/* One step of Neumaier's compensated summation, as Prometheus does it: the compensation is dropped
+ * once the sum is infinite. */
+static inline void kahan_add(double increment, double *sum, double *compensation)
+{
+    double t = *sum + increment;
+
+    if (isinf(t))
+        *compensation = 0;
+    else if (fabs(*sum) >= fabs(increment))
+        *compensation += (*sum - t) + increment;
+    else
+        *compensation += (increment - t) + *sum;
+    *sum = t;
+}
+/* Quantile by linear interpolation between ranks; sorts `values` (NaN first). */
+double quantile_of(double q, double *values, size_t count);
+
+#endif
