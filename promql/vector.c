@@ -1,0 +1,228 @@
+/*
+ * Rows and vectors: see eval_internal.h.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "promql/eval_internal.h"
+#include "promql/label_sets_internal.h"
+
+void bitmap_fill(uint64_t *bits, size_t count)
+{
+    memset(bits, 0xff, count / 64 * sizeof *bits);
+    if (count % 64 != 0)
+        bits[count / 64] = (UINT64_C(1) << (count % 64)) - 1;
+}
+
+bool row_is_empty(const struct row *r, const struct grid *grid)
+{
+    for (size_t i = 0; i < grid_words(grid); i++) {
+        if (r->present[i] != 0)
+            return false;
+    }
+    return true;
+}
+
+uint64_t row_sample_count(const struct row *r, const struct grid *grid)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < grid_words(grid); i++)
+        n += (uint64_t)__builtin_popcountll(r->present[i]);
+    return n;
+}
+
+enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena, struct errinfo *ei)
+{
+    *r = (struct row){0};
+    r->present = arena_calloc(arena, grid_words(grid), sizeof *r->present);
+    r->value = ARENA_ARRAY(arena, grid->count, double);
+    return r->present == NULL || r->value == NULL ? arena_error(arena, ei) : ERR_OK;
+}
+
+enum err vector_new(struct eval *ev, const struct grid *grid, struct vector **out,
+                    struct errinfo *ei)
+{
+    struct vector *v = calloc(1, sizeof *v);
+
+    if (v == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "vector of a query");
+    arena_init(&v->arena, ev->query->memory);
+    v->eval = ev;
+    v->grid = *grid;
+    *out = v;
+    return ERR_OK;
+}
+
+void vector_free(struct vector *v)
+{
+    if (v == NULL)
+        return;
+    eval_samples_release(v->eval, v->sample_count);
+    arena_done(&v->arena);
+    free(v);
+}
+
+enum err vector_add(struct vector *v, struct row **out, struct errinfo *ei)
+{
+    if (v->count == v->capacity) {
+        size_t capacity = v->capacity == 0 ? 16 : v->capacity * 2;
+        struct row *rows =
+            arena_grow_array(&v->arena, v->rows, v->count, capacity, sizeof *v->rows);
+
+        if (rows == NULL)
+            return arena_error(&v->arena, ei);
+        v->rows = rows;
+        v->capacity = capacity;
+    }
+    enum err e = row_alloc(&v->rows[v->count], &v->grid, &v->arena, ei);
+    if (e == ERR_OK)
+        *out = &v->rows[v->count++];
+    return e;
+}
+
+enum err vector_add_copy(struct vector *v, const struct row *row, struct errinfo *ei)
+{
+    struct row *r;
+    enum err e = vector_add(v, &r, ei);
+
+    if (e == ERR_OK)
+        e = labels_copy(&row->labels, &v->arena, &r->labels, ei);
+    if (e != ERR_OK)
+        return e;
+    r->drop_name = row->drop_name;
+    memcpy(r->present, row->present, grid_words(&v->grid) * sizeof *r->present);
+    memcpy(r->value, row->value, v->grid.count * sizeof *r->value);
+    return ERR_OK;
+}
+
+enum err vector_hold(struct vector *v, struct errinfo *ei)
+{
+    uint64_t count = 0;
+    enum err e;
+
+    for (size_t i = 0; i < v->count; i++)
+        count += row_sample_count(&v->rows[i], &v->grid);
+    eval_samples_release(v->eval, v->sample_count);
+    v->sample_count = 0;
+    e = eval_samples_hold(v->eval, count, ei);
+    if (e == ERR_OK)
+        v->sample_count = count;
+    return e;
+}
+
+/* Moves the samples of `from` into `to`. */
+static enum err row_join(struct row *to, const struct row *from, const struct grid *grid,
+                         struct errinfo *ei)
+{
+    for (size_t i = 0; i < grid_words(grid); i++) {
+        if (to->present[i] & from->present[i])
+            return errinfo_set(ei, ERR_EXECUTION, 0,
+                               "vector cannot contain metrics with the same labelset");
+    }
+    for (size_t k = 0; k < grid->count; k++) {
+        if (row_has(from, k))
+            row_set(to, k, from->value[k]);
+    }
+    return ERR_OK;
+}
+
+enum err vector_merge(struct vector *v, struct errinfo *ei)
+{
+    struct label_table table;
+    struct arena scratch;
+    size_t kept = 0;
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; i < v->count; i++) {
+        if (!row_is_empty(&v->rows[i], &v->grid))
+            v->rows[kept++] = v->rows[i];
+    }
+    v->count = kept;
+    if (v->count < 2)
+        return ERR_OK;
+    arena_init(&scratch, v->eval->query->memory);
+    label_table_init(&table, &scratch);
+    kept = 0;
+    for (size_t i = 0; i < v->count && e == ERR_OK; i++) {
+        size_t index;
+        bool added;
+
+        e = label_table_add(&table, &v->rows[i].labels, &index, &added, ei);
+        if (e == ERR_OK && added)
+            v->rows[kept++] = v->rows[i];
+        else if (e == ERR_OK)
+            e = row_join(&v->rows[index], &v->rows[i], &v->grid, ei);
+        if (e == ERR_OK)
+            e = eval_tick(v->eval, 16, ei);
+    }
+    if (e == ERR_OK)
+        v->count = kept;
+    arena_done(&scratch);
+    return e;
+}
+
+enum err vector_finish_names(struct vector *v, struct errinfo *ei)
+{
+    for (size_t i = 0; i < v->count; i++) {
+        struct row *r = &v->rows[i];
+        enum err e = ERR_OK;
+
+        if (r->drop_name)
+            e = labels_without_metadata(&r->labels, &v->arena, &r->labels, ei);
+        if (e != ERR_OK)
+            return e;
+    }
+    return vector_merge(v, ei);
+}
+
+static int row_compare(const void *a, const void *b)
+{
+    const struct row *x = *(const struct row *const *)a, *y = *(const struct row *const *)b;
+    int c = labels_compare(&x->labels, &y->labels);
+
+    return c != 0 ? c : (x > y) - (x < y); /* qsort is not stable by itself */
+}
+
+enum err vector_sort_labels(struct vector *v, struct errinfo *ei)
+{
+    struct row *sorted;
+    const struct row **order;
+
+    if (v->count < 2)
+        return ERR_OK;
+    order = ARENA_ARRAY(&v->arena, v->count, const struct row *);
+    sorted = ARENA_ARRAY(&v->arena, v->count, struct row);
+    if (order == NULL || sorted == NULL)
+        return arena_error(&v->arena, ei);
+    for (size_t i = 0; i < v->count; i++)
+        order[i] = &v->rows[i];
+    qsort(order, v->count, sizeof *order, row_compare);
+    for (size_t i = 0; i < v->count; i++)
+        sorted[i] = *order[i];
+    v->rows = sorted;
+    v->capacity = v->count;
+    return ERR_OK;
+}
+
+enum err vector_push(struct vector *v, struct sink *sink, struct errinfo *ei)
+{
+    struct arena scratch;
+    enum err e = ERR_OK;
+
+    arena_init(&scratch, v->eval->query->memory);
+    for (size_t i = 0; i < v->count && e == ERR_OK; i += QUERIER_READ_BATCH_MAX) {
+        size_t left = v->count - i;
+        struct batch b = {.count = left < QUERIER_READ_BATCH_MAX ? left : QUERIER_READ_BATCH_MAX,
+                          .rows = v->rows + i,
+                          .grid = &v->grid,
+                          .arena = &scratch};
+
+        e = eval_tick(v->eval, b.count * v->grid.count, ei);
+        if (e == ERR_OK)
+            e = sink->push(sink, &b, ei);
+        arena_reset(&scratch);
+    }
+    arena_done(&scratch);
+    return e;
+}
