@@ -1,0 +1,389 @@
+/*
+ * Operators between two vectors. Series of both sides are grouped by their signature (the labels
+ * that take part in matching); within a signature whole rows are combined at once, with bitmaps
+ * saying at which steps both have a sample. Errors about ambiguous matches are per step, as in
+ * Prometheus: two series of the "one" side may share a signature as long as they never meet.
+ */
+#include <string.h>
+
+#include "promql/eval_internal.h"
+#include "promql/label_sets_internal.h"
+
+/* One side and its rows' signatures. Of the "one" side also rows by signature:
+ * rows[first[s] .. first[s + 1]). */
+struct side {
+    struct vector *vector;
+    size_t *signature; /* by row */
+    size_t *rows, *first;
+    uint64_t *any; /* steps at which this side has any sample */
+};
+
+struct join {
+    struct eval *ev;
+    const struct plan *plan;
+    const struct vector_matching *matching;
+    enum binary_op op;
+    bool return_bool;
+    bool swapped; /* group_right: `many` is the right side */
+    struct arena arena;
+    struct str *names; /* sorted matching labels; with __name__ for ignoring() */
+    size_t name_count;
+    struct label_table signatures;
+    struct side many, one;
+    struct vector *out;
+};
+
+static enum err join_names(struct join *j, struct errinfo *ei)
+{
+    const struct vector_matching *m = j->matching;
+    size_t count = m->label_count;
+    struct str *names = ARENA_ARRAY(&j->arena, count + 1, struct str);
+
+    if (names == NULL)
+        return arena_error(&j->arena, ei);
+    for (size_t i = 0; i < count; i++)
+        names[i] = m->labels[i];
+    if (!m->on)
+        names[count++] = LABEL_METRIC_NAME;
+    return names_sort(names, count, &j->arena, &j->names, &j->name_count, ei);
+}
+
+static enum err signature_of(struct join *j, const struct labels *in, struct arena *arena,
+                             struct labels *out, struct errinfo *ei)
+{
+    if (j->matching->on)
+        return labels_keep(in, j->names, j->name_count, arena, out, ei);
+    return labels_drop(in, j->names, j->name_count, arena, out, ei);
+}
+
+static enum err side_sign(struct join *j, struct side *s, struct errinfo *ei)
+{
+    const struct grid *grid = &j->plan->grid;
+    enum err e = ERR_OK;
+
+    s->signature = ARENA_ARRAY(&j->arena, s->vector->count, size_t);
+    s->any = arena_calloc(&j->arena, grid_words(grid), sizeof *s->any);
+    if (s->signature == NULL || s->any == NULL)
+        return arena_error(&j->arena, ei);
+    for (size_t i = 0; i < s->vector->count && e == ERR_OK; i++) {
+        const struct row *row = &s->vector->rows[i];
+        struct labels key;
+        bool added;
+
+        e = signature_of(j, &row->labels, &j->arena, &key, ei);
+        if (e == ERR_OK)
+            e = label_table_add(&j->signatures, &key, &s->signature[i], &added, ei);
+        for (size_t w = 0; w < grid_words(grid); w++)
+            s->any[w] |= row->present[w];
+        if (e == ERR_OK)
+            e = eval_tick(j->ev, 16, ei);
+    }
+    return e;
+}
+
+/* Groups the rows of a side by signature, in row order. */
+static enum err side_group(struct join *j, struct side *s, struct errinfo *ei)
+{
+    size_t signatures = j->signatures.count;
+
+    s->rows = ARENA_ARRAY(&j->arena, s->vector->count, size_t);
+    s->first = arena_calloc(&j->arena, signatures + 2, sizeof *s->first);
+    if (s->rows == NULL || s->first == NULL)
+        return arena_error(&j->arena, ei);
+    for (size_t i = 0; i < s->vector->count; i++)
+        s->first[s->signature[i] + 2]++;
+    for (size_t i = 2; i < signatures + 2; i++)
+        s->first[i] += s->first[i - 1];
+    for (size_t i = 0; i < s->vector->count; i++)
+        s->rows[s->first[s->signature[i] + 1]++] = i;
+    return ERR_OK;
+}
+
+static enum err join_prepare(struct join *j, struct errinfo *ei)
+{
+    enum err e = join_names(j, ei);
+
+    label_table_init(&j->signatures, &j->arena);
+    if (e == ERR_OK)
+        e = side_sign(j, &j->many, ei);
+    if (e == ERR_OK)
+        e = side_sign(j, &j->one, ei);
+    if (e == ERR_OK)
+        e = side_group(j, &j->one, ei);
+    return e;
+}
+
+/* --- set operators --- */
+
+/* Steps at which a signature has a sample on side `s`: one bitmap per signature. */
+static uint64_t *signature_bitmaps(struct join *j, const struct side *s)
+{
+    size_t words = grid_words(&j->plan->grid);
+    uint64_t *bits = NULL;
+
+    if (j->signatures.count <= SIZE_MAX / (words + 1))
+        bits = arena_calloc(&j->arena, j->signatures.count * words, sizeof *bits);
+    if (bits == NULL)
+        return NULL;
+    for (size_t i = 0; i < s->vector->count; i++) {
+        for (size_t w = 0; w < words; w++)
+            bits[s->signature[i] * words + w] |= s->vector->rows[i].present[w];
+    }
+    return bits;
+}
+
+/* Keeps those steps of a side's rows at which the bitmap of their signature is `wanted`. */
+static void side_filter(struct join *j, struct side *s, const uint64_t *bits, bool wanted)
+{
+    size_t words = grid_words(&j->plan->grid);
+
+    for (size_t i = 0; i < s->vector->count; i++) {
+        for (size_t w = 0; w < words; w++) {
+            uint64_t b = bits[s->signature[i] * words + w];
+
+            s->vector->rows[i].present[w] &= wanted ? b : ~b;
+        }
+    }
+}
+
+static enum err join_set(struct join *j, struct errinfo *ei)
+{
+    struct side *lhs = &j->many, *rhs = &j->one;
+    const uint64_t *bits = signature_bitmaps(j, j->op == OP_OR ? lhs : rhs);
+    enum err e = ERR_OK;
+
+    if (bits == NULL)
+        return arena_error(&j->arena, ei);
+    if (j->op != OP_OR) {
+        side_filter(j, lhs, bits, j->op == OP_AND);
+    } else {
+        side_filter(j, rhs, bits, false);
+        for (size_t i = 0; i < rhs->vector->count && e == ERR_OK; i++) {
+            if (!row_is_empty(&rhs->vector->rows[i], &j->plan->grid))
+                e = vector_add_copy(lhs->vector, &rhs->vector->rows[i], ei);
+        }
+    }
+    j->out = lhs->vector;
+    return e;
+}
+
+/* --- arithmetic and comparisons --- */
+
+/* Names the match group and both series, as Prometheus does. */
+static enum err duplicate_refuse(struct join *j, const struct row *a, const struct row *b,
+                                 struct errinfo *ei)
+{
+    struct labels key;
+    char *group = NULL, *first, *second;
+
+    if (signature_of(j, &a->labels, &j->arena, &key, ei) == ERR_OK)
+        group = labels_text(&key, &j->arena);
+    first = labels_text(&a->labels, &j->arena);
+    second = labels_text(&b->labels, &j->arena);
+    if (group == NULL || first == NULL || second == NULL)
+        return arena_error(&j->arena, ei);
+    if (strcmp(first, second) > 0) {
+        char *swap = first;
+
+        first = second;
+        second = swap;
+    }
+    return errinfo_set(ei, ERR_EXECUTION, 0,
+                       "found duplicate series for the match group %s on the %s hand-side of the "
+                       "operation: [%s, %s];many-to-many matching not allowed: matching labels "
+                       "must be unique on one side",
+                       group, j->swapped ? "left" : "right", first, second);
+}
+
+/* The "one" side must have at most one sample of a signature at a step. Steps at which either side
+ * has nothing at all are not looked at. */
+static enum err one_side_check(struct join *j, size_t signature, struct errinfo *ei)
+{
+    const struct side *s = &j->one;
+    size_t words = grid_words(&j->plan->grid);
+
+    for (size_t a = s->first[signature]; a < s->first[signature + 1]; a++) {
+        for (size_t b = s->first[signature]; b < a; b++) {
+            const struct row *x = &s->vector->rows[s->rows[a]];
+            const struct row *y = &s->vector->rows[s->rows[b]];
+
+            for (size_t w = 0; w < words; w++) {
+                if (x->present[w] & y->present[w] & j->many.any[w] & j->one.any[w])
+                    return duplicate_refuse(j, x, y, ei);
+            }
+        }
+        enum err e = eval_tick(j->ev, (a - s->first[signature]) * words, ei);
+        if (e != ERR_OK)
+            return e;
+    }
+    return ERR_OK;
+}
+
+static enum err result_labels(struct join *j, const struct row *many, const struct row *one,
+                              struct arena *arena, struct labels *out, struct errinfo *ei)
+{
+    const struct vector_matching *m = j->matching;
+    bool arithmetic = !binary_op_is_comparison(j->op);
+    struct labels l = many->labels;
+    enum err e = ERR_OK;
+
+    if (arithmetic || (j->return_bool && !j->ev->delayed_names))
+        e = labels_without_metadata(&l, arena, &l, ei);
+    if (e == ERR_OK && m->cardinality == MATCH_ONE_TO_ONE && m->on)
+        e = labels_keep(&l, j->names, j->name_count, arena, &l, ei);
+    else if (e == ERR_OK && m->cardinality == MATCH_ONE_TO_ONE)
+        for (size_t i = 0; i < m->label_count && e == ERR_OK; i++)
+            e = labels_with(&l, m->labels[i], (struct str){NULL, 0}, arena, &l, ei);
+    for (size_t i = 0; i < m->include_count && e == ERR_OK; i++)
+        e = labels_with(&l, m->include[i], labels_get(&one->labels, m->include[i]), arena, &l, ei);
+    if (e == ERR_OK)
+        *out = l;
+    return e;
+}
+
+/* Computes the steps in `row->present`; comparisons without bool clear those that do not hold. */
+static void pair_compute(const struct join *j, const struct row *many, const struct row *one,
+                         struct row *row)
+{
+    const struct row *lhs = j->swapped ? one : many, *rhs = j->swapped ? many : one;
+    bool filters = binary_op_is_comparison(j->op) && !j->return_bool;
+
+    for (size_t k = 0; k < j->plan->grid.count; k++) {
+        if (!row_has(row, k))
+            continue;
+        if (!filters)
+            row->value[k] = binary_op_apply(j->op, lhs->value[k], rhs->value[k]);
+        else if (binary_op_compare(j->op, lhs->value[k], rhs->value[k]))
+            row->value[k] = lhs->value[k];
+        else
+            row_clear(row, k);
+    }
+}
+
+/* What has been matched within one signature: steps (one-to-one), or steps by result labels. */
+struct matched {
+    uint64_t *steps;
+    struct label_table by_labels;
+    uint64_t **label_steps;
+    size_t label_capacity;
+};
+
+static enum err matched_steps(struct join *j, struct matched *m, const struct labels *labels,
+                              uint64_t **out, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid), index;
+    bool added;
+    enum err e;
+
+    if (j->matching->cardinality == MATCH_ONE_TO_ONE) {
+        if (m->steps == NULL)
+            m->steps = arena_calloc(&j->arena, words, sizeof *m->steps);
+        *out = m->steps;
+        return m->steps == NULL ? arena_error(&j->arena, ei) : ERR_OK;
+    }
+    e = label_table_add(&m->by_labels, labels, &index, &added, ei);
+    if (e != ERR_OK)
+        return e;
+    if (index >= m->label_capacity) {
+        size_t capacity = m->label_capacity == 0 ? 8 : m->label_capacity * 2;
+
+        m->label_steps = arena_grow_array(&j->arena, m->label_steps, m->label_capacity, capacity,
+                                          sizeof *m->label_steps);
+        if (m->label_steps == NULL)
+            return arena_error(&j->arena, ei);
+        m->label_capacity = capacity;
+    }
+    if (added)
+        m->label_steps[index] = arena_calloc(&j->arena, words, sizeof **m->label_steps);
+    *out = m->label_steps[index];
+    return *out == NULL ? arena_error(&j->arena, ei) : ERR_OK;
+}
+
+static enum err pair_join(struct join *j, struct matched *m, const struct row *many,
+                          const struct row *one, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid);
+    uint64_t *steps, common = 0;
+    struct row *row;
+    enum err e;
+
+    for (size_t w = 0; w < words; w++)
+        common |= many->present[w] & one->present[w];
+    if (common == 0)
+        return ERR_OK;
+    e = vector_add(j->out, &row, ei);
+    if (e == ERR_OK)
+        e = result_labels(j, many, one, &j->out->arena, &row->labels, ei);
+    if (e == ERR_OK)
+        e = labels_copy(&row->labels, &j->out->arena, &row->labels, ei);
+    if (e == ERR_OK)
+        e = matched_steps(j, m, &row->labels, &steps, ei);
+    if (e != ERR_OK)
+        return e;
+    for (size_t w = 0; w < words; w++) {
+        uint64_t both = many->present[w] & one->present[w];
+
+        if (steps[w] & both)
+            return errinfo_set(ei, ERR_EXECUTION, 0, "multiple matches for labels: %s",
+                               j->matching->cardinality == MATCH_ONE_TO_ONE
+                                   ? "many-to-one matching must be explicit "
+                                     "(group_left/group_right)"
+                                   : "grouping labels must ensure unique matches");
+        steps[w] |= both;
+        row->present[w] = both;
+    }
+    pair_compute(j, many, one, row);
+    row->drop_name = j->return_bool;
+    return eval_tick(j->ev, j->plan->grid.count, ei);
+}
+
+static enum err join_match(struct join *j, struct errinfo *ei)
+{
+    struct matched *matched = arena_calloc(&j->arena, j->signatures.count, sizeof *matched);
+    enum err e = vector_new(j->ev, &j->plan->grid, &j->out, ei);
+
+    if (e == ERR_OK && matched == NULL)
+        e = arena_error(&j->arena, ei);
+    for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++) {
+        label_table_init(&matched[s].by_labels, &j->arena);
+        e = one_side_check(j, s, ei);
+    }
+    for (size_t a = 0; a < j->many.vector->count && e == ERR_OK; a++) {
+        size_t s = j->many.signature[a];
+
+        for (size_t b = j->one.first[s]; e == ERR_OK && b < j->one.first[s + 1]; b++)
+            e = pair_join(j, &matched[s], &j->many.vector->rows[a],
+                          &j->one.vector->rows[j->one.rows[b]], ei);
+    }
+    return e;
+}
+
+enum err eval_binary(struct eval *ev, const struct plan *p, struct vector *lhs, struct vector *rhs,
+                     struct vector **out, struct errinfo *ei)
+{
+    const struct node *n = p->node;
+    struct join j = {.ev = ev,
+                     .plan = p,
+                     .matching = &n->u.binary.matching,
+                     .op = n->u.binary.op,
+                     .return_bool = n->u.binary.return_bool,
+                     .swapped = n->u.binary.matching.cardinality == MATCH_ONE_TO_MANY};
+    enum err e;
+
+    j.many.vector = j.swapped ? rhs : lhs;
+    j.one.vector = j.swapped ? lhs : rhs;
+    arena_init(&j.arena, ev->query->memory);
+    e = join_prepare(&j, ei);
+    if (e == ERR_OK)
+        e = binary_op_is_set(j.op) ? join_set(&j, ei) : join_match(&j, ei);
+    if (e == ERR_OK) /* both sides come with all labels, whatever is needed above */
+        e = vector_merge(j.out, ei);
+    if (e == ERR_OK)
+        e = vector_hold(j.out, ei);
+    if (e == ERR_OK)
+        *out = TAKE(j.out);
+    if (j.out != lhs)
+        vector_free(j.out);
+    arena_done(&j.arena);
+    return e;
+}

@@ -1,0 +1,425 @@
+/*
+ * Aggregations that need their groups whole: topk, bottomk, quantile, count_values. Barriers; their
+ * input is charged to the query.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/float_text.h"
+#include "promql/eval_internal.h"
+#include "promql/label_sets_internal.h"
+
+/* Rows of the input by group: members[first[g] .. first[g + 1]) are row indexes in input order. */
+struct grouping {
+    struct label_table keys;
+    size_t *members, *first;
+};
+
+struct group_run {
+    struct eval *ev;
+    const struct plan *plan;
+    struct vector *in;
+    struct arena arena;
+    struct grouping grouping;
+    double *parameter; /* per step; NULL for count_values */
+    double parameter_min, parameter_max;
+    bool parameter_nan;
+};
+
+static enum err group_names(struct group_run *r, bool with_value_label, struct str **out,
+                            size_t *out_count, struct errinfo *ei)
+{
+    const struct node *n = r->plan->node;
+    size_t count = n->u.aggregate.label_count;
+    struct str *names = ARENA_ARRAY(&r->arena, count + 1, struct str);
+
+    if (names == NULL)
+        return arena_error(&r->arena, ei);
+    for (size_t i = 0; i < count; i++)
+        names[i] = n->u.aggregate.labels[i];
+    if (n->u.aggregate.without)
+        names[count++] = LABEL_METRIC_NAME;
+    else if (with_value_label)
+        names[count++] = node_unwrap(n->u.aggregate.param)->u.string;
+    return names_sort(names, count, &r->arena, out, out_count, ei);
+}
+
+static enum err group_labels(struct group_run *r, const struct labels *in, const struct str *names,
+                             size_t name_count, struct labels *out, struct errinfo *ei)
+{
+    if (r->plan->node->u.aggregate.without)
+        return labels_drop(in, names, name_count, &r->arena, out, ei);
+    return labels_keep(in, names, name_count, &r->arena, out, ei);
+}
+
+static enum err grouping_make(struct group_run *r, struct errinfo *ei)
+{
+    struct grouping *g = &r->grouping;
+    size_t count = r->in->count, name_count;
+    size_t *group_of = ARENA_ARRAY(&r->arena, count, size_t);
+    struct str *names;
+    enum err e = group_names(r, false, &names, &name_count, ei);
+
+    label_table_init(&g->keys, &r->arena);
+    if (group_of == NULL)
+        return arena_error(&r->arena, ei);
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+        struct labels key;
+        bool added;
+
+        e = group_labels(r, &r->in->rows[i].labels, names, name_count, &key, ei);
+        if (e == ERR_OK)
+            e = label_table_add(&g->keys, &key, &group_of[i], &added, ei);
+    }
+    if (e != ERR_OK)
+        return e;
+    g->members = ARENA_ARRAY(&r->arena, count, size_t);
+    g->first = arena_calloc(&r->arena, g->keys.count + 2, sizeof *g->first);
+    if (g->members == NULL || g->first == NULL)
+        return arena_error(&r->arena, ei);
+    /* Counting sort: first[g + 2] counts, then becomes the running start of g + 1. */
+    for (size_t i = 0; i < count; i++)
+        g->first[group_of[i] + 2]++;
+    for (size_t i = 2; i < g->keys.count + 2; i++)
+        g->first[i] += g->first[i - 1];
+    for (size_t i = 0; i < count; i++)
+        g->members[g->first[group_of[i] + 1]++] = i;
+    return ERR_OK;
+}
+
+/* --- topk, bottomk --- */
+
+struct candidate {
+    double value;
+    size_t row;
+};
+
+/* True if a must leave before b: worse value, NaN worst, later in label order. */
+static bool candidate_worse(const struct candidate *a, const struct candidate *b, bool is_top)
+{
+    if (isnan(a->value) || isnan(b->value)) {
+        if (isnan(a->value) != isnan(b->value))
+            return isnan(a->value);
+        return a->row > b->row;
+    }
+    if (a->value != b->value)
+        return is_top ? a->value < b->value : a->value > b->value;
+    return a->row > b->row;
+}
+
+static void heap_down(struct candidate *heap, size_t count, size_t i, bool is_top)
+{
+    for (;;) {
+        size_t worst = i, child = 2 * i + 1;
+
+        for (size_t c = child; c < child + 2 && c < count; c++) {
+            if (candidate_worse(&heap[c], &heap[worst], is_top))
+                worst = c;
+        }
+        if (worst == i)
+            return;
+        struct candidate swap = heap[i];
+        heap[i] = heap[worst];
+        heap[worst] = swap;
+        i = worst;
+    }
+}
+
+/* Leaves the best k of `items` at its front, best first. */
+static size_t select_best(struct candidate *items, size_t count, size_t k, bool is_top)
+{
+    size_t n = count < k ? count : k;
+
+    for (size_t i = n / 2; i-- > 0;)
+        heap_down(items, n, i, is_top);
+    for (size_t i = n; i < count; i++) {
+        if (candidate_worse(&items[0], &items[i], is_top)) {
+            items[0] = items[i];
+            heap_down(items, n, 0, is_top);
+        }
+    }
+    for (size_t left = n; left > 1;) { /* heap sort: the worst goes to the end */
+        struct candidate swap = items[0];
+
+        left--;
+        items[0] = items[left];
+        items[left] = swap;
+        heap_down(items, left, 0, is_top);
+    }
+    return n;
+}
+
+static enum err parameter_refuse(double v, const char *what, struct errinfo *ei)
+{
+    char text[FLOAT_TEXT_SIZE];
+
+    (void)float_format_g(v, text); /* the length is not needed */
+    return errinfo_set(ei, ERR_EXECUTION, 0, "Scalar value %s %s int64", text, what);
+}
+
+static enum err parameter_check_k(struct group_run *r, bool *empty, struct errinfo *ei)
+{
+    *empty = r->parameter_max < 1;
+    if (*empty)
+        return ERR_OK;
+    if (r->parameter_nan)
+        return errinfo_set(ei, ERR_EXECUTION, 0, "Parameter value is NaN");
+    if (r->parameter_min <= -9223372036854775808.0)
+        return parameter_refuse(r->parameter_min, "underflows", ei);
+    if (r->parameter_max >= 9223372036854775808.0)
+        return parameter_refuse(r->parameter_max, "overflows", ei);
+    return ERR_OK;
+}
+
+/* Keeps the best k of one group at one step: their bits in `kept`, their order in `order`. */
+static size_t step_select(struct group_run *r, size_t group, size_t step, struct candidate *items,
+                          uint64_t *const *kept)
+{
+    const struct grouping *g = &r->grouping;
+    size_t count = 0, n;
+    double k = r->parameter[step];
+
+    if (!(k >= 1))
+        return 0;
+    for (size_t i = g->first[group]; i < g->first[group + 1]; i++) {
+        const struct row *row = &r->in->rows[g->members[i]];
+
+        if (row_has(row, step))
+            items[count++] = (struct candidate){row->value[step], g->members[i]};
+    }
+    n = select_best(items, count, k < (double)count ? (size_t)k : count,
+                    r->plan->node->u.aggregate.op == AGG_TOPK);
+    for (size_t i = 0; i < n; i++)
+        kept[items[i].row][step / 64] |= UINT64_C(1) << (step % 64);
+    return n;
+}
+
+/* An instant result stands best first, group by group. */
+static enum err order_instant(struct group_run *r, const struct candidate *ordered, size_t count,
+                              struct errinfo *ei)
+{
+    struct row *rows = ARENA_ARRAY(&r->in->arena, count, struct row);
+
+    if (rows == NULL)
+        return arena_error(&r->in->arena, ei);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = r->in->rows[ordered[i].row];
+    r->in->rows = rows;
+    r->in->count = r->in->capacity = count;
+    return ERR_OK;
+}
+
+static enum err run_topk(struct group_run *r, struct errinfo *ei)
+{
+    struct vector *in = r->in;
+    const struct grid *grid = &r->plan->grid;
+    struct candidate *items = ARENA_ARRAY(&r->arena, in->count, struct candidate);
+    uint64_t **kept = ARENA_ARRAY(&r->arena, in->count, uint64_t *);
+    size_t ordered = 0;
+    bool empty;
+    enum err e = parameter_check_k(r, &empty, ei);
+
+    if (e != ERR_OK)
+        return e;
+    if (empty) {
+        in->count = 0;
+        return ERR_OK;
+    }
+    if (items == NULL || kept == NULL)
+        return arena_error(&r->arena, ei);
+    for (size_t i = 0; i < in->count; i++) {
+        kept[i] = arena_calloc(&in->arena, grid_words(grid), sizeof **kept);
+        if (kept[i] == NULL)
+            return arena_error(&in->arena, ei);
+    }
+    for (size_t g = 0; g < r->grouping.keys.count && e == ERR_OK; g++) {
+        size_t members = r->grouping.first[g + 1] - r->grouping.first[g];
+
+        for (size_t k = 0; k < grid->count && e == ERR_OK; k++) {
+            size_t n = step_select(r, g, k, items + ordered, kept);
+
+            if (grid->count == 1)
+                ordered += n;
+            e = eval_tick(r->ev, members, ei);
+        }
+    }
+    for (size_t i = 0; i < in->count; i++)
+        in->rows[i].present = kept[i];
+    if (e == ERR_OK && grid->count == 1)
+        e = order_instant(r, items, ordered, ei);
+    return e;
+}
+
+/* --- quantile --- */
+
+static enum err annotate_quantile(struct group_run *r, struct errinfo *ei)
+{
+    struct annotations *a = &r->ev->annotations;
+    struct position_range position = r->plan->node->u.aggregate.param->position;
+    enum err e = ERR_OK;
+
+    if (r->parameter_nan)
+        e = annotations_add_quantile(a, position, NAN, ei);
+    if (e == ERR_OK && r->parameter_max > 1)
+        e = annotations_add_quantile(a, position, r->parameter_max, ei);
+    if (e == ERR_OK && r->parameter_min < 0)
+        e = annotations_add_quantile(a, position, r->parameter_min, ei);
+    return e;
+}
+
+static enum err run_quantile(struct group_run *r, struct vector *out, struct errinfo *ei)
+{
+    const struct grouping *g = &r->grouping;
+    double *values = ARENA_ARRAY(&r->arena, r->in->count, double);
+    enum err e = annotate_quantile(r, ei);
+
+    if (values == NULL)
+        return arena_error(&r->arena, ei);
+    for (size_t group = 0; group < g->keys.count && e == ERR_OK; group++) {
+        struct row *row;
+
+        e = vector_add(out, &row, ei);
+        if (e == ERR_OK)
+            e = labels_copy(&g->keys.keys[group], &out->arena, &row->labels, ei);
+        for (size_t k = 0; e == ERR_OK && k < r->plan->grid.count; k++) {
+            size_t count = 0;
+
+            for (size_t i = g->first[group]; i < g->first[group + 1]; i++) {
+                const struct row *member = &r->in->rows[g->members[i]];
+
+                if (row_has(member, k))
+                    values[count++] = member->value[k];
+                row->drop_name = row->drop_name || member->drop_name;
+            }
+            if (count > 0)
+                row_set(row, k, quantile_of(r->parameter[k], values, count));
+            e = eval_tick(r->ev, 8 * (g->first[group + 1] - g->first[group]), ei);
+        }
+    }
+    return e;
+}
+
+/* --- count_values --- */
+
+/* The result row for a value of a row: labels of its group and the value as text. */
+static enum err value_row(struct group_run *r, const struct row *in, double value,
+                          struct label_table *table, const struct str *names, size_t name_count,
+                          struct vector *out, size_t *index, struct errinfo *ei)
+{
+    struct str label = node_unwrap(r->plan->node->u.aggregate.param)->u.string;
+    struct arena_mark mark = arena_mark_get(&r->arena);
+    char text[FLOAT_TEXT_SIZE];
+    struct labels with_value, key;
+    struct row *row;
+    bool added;
+    enum err e;
+
+    e = labels_with(&in->labels, label, (struct str){text, float_format_f(value, text)}, &r->arena,
+                    &with_value, ei);
+    if (e == ERR_OK)
+        e = group_labels(r, &with_value, names, name_count, &key, ei);
+    if (e == ERR_OK)
+        e = label_table_add(table, &key, index, &added, ei);
+    if (e == ERR_OK && added) {
+        e = vector_add(out, &row, ei);
+        if (e == ERR_OK)
+            row->labels = table->keys[*index]; /* the table's arena is the result's */
+    }
+    arena_mark_return(&r->arena, mark);
+    return e;
+}
+
+static enum err run_count_values(struct group_run *r, struct vector *out, struct errinfo *ei)
+{
+    struct str label = node_unwrap(r->plan->node->u.aggregate.param)->u.string;
+    struct label_table table;
+    struct str *names;
+    size_t name_count;
+    enum err e = group_names(r, true, &names, &name_count, ei);
+
+    if (label.size == 0 || !utf8_is_valid(label)) {
+        char *quoted = text_quote(label, &r->arena);
+
+        return errinfo_set(ei, ERR_EXECUTION, 0, "invalid label name %s",
+                           quoted == NULL ? "" : quoted);
+    }
+    label_table_init(&table, &out->arena);
+    for (size_t i = 0; i < r->in->count && e == ERR_OK; i++) {
+        const struct row *row = &r->in->rows[i];
+        uint64_t previous = 0;
+        size_t index = SIZE_MAX; /* of the previous value */
+
+        for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
+            if (!row_has(row, k))
+                continue;
+            if (index == SIZE_MAX || double_bits(row->value[k]) != previous)
+                e = value_row(r, row, row->value[k], &table, names, name_count, out, &index, ei);
+            if (e != ERR_OK)
+                break;
+            previous = double_bits(row->value[k]);
+            row_set(&out->rows[index], k,
+                    row_has(&out->rows[index], k) ? out->rows[index].value[k] + 1 : 1);
+            e = eval_tick(r->ev, 8, ei);
+        }
+    }
+    return e == ERR_OK ? vector_sort_labels(out, ei) : e;
+}
+
+static enum err parameter_read(struct group_run *r, struct errinfo *ei)
+{
+    size_t count = r->plan->grid.count;
+    enum err e;
+
+    if (r->plan->parameter == NULL)
+        return ERR_OK;
+    e = eval_scalar(r->ev, r->plan->parameter, &r->arena, &r->parameter, ei);
+    if (e != ERR_OK)
+        return e;
+    r->parameter_min = r->parameter_max = r->parameter[0];
+    for (size_t k = 0; k < count; k++) {
+        double v = r->parameter[k];
+
+        if (isnan(v)) {
+            r->parameter_nan = true;
+            r->parameter_min = r->parameter_max = NAN; /* as Go's math.Min and math.Max */
+            return ERR_OK;
+        }
+        r->parameter_min = v < r->parameter_min ? v : r->parameter_min;
+        r->parameter_max = v > r->parameter_max ? v : r->parameter_max;
+    }
+    return ERR_OK;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+enum err eval_group_select(struct eval *ev, const struct plan *p, struct vector **out,
+                           struct errinfo *ei)
+{
+    enum aggregate_op op = p->node->u.aggregate.op;
+    struct group_run r = {.ev = ev, .plan = p};
+    struct vector *result = NULL;
+    enum err e;
+
+    arena_init(&r.arena, ev->query->memory);
+    e = parameter_read(&r, ei);
+    if (e == ERR_OK)
+        e = eval_vector(ev, p->input, &r.in, ei);
+    if (e == ERR_OK && op != AGG_COUNT_VALUES)
+        e = grouping_make(&r, ei);
+    if (e == ERR_OK && (op == AGG_TOPK || op == AGG_BOTTOMK)) {
+        e = run_topk(&r, ei);
+        result = TAKE(r.in);
+    } else if (e == ERR_OK) {
+        e = vector_new(ev, &p->grid, &result, ei);
+        if (e == ERR_OK)
+            e = op == AGG_QUANTILE ? run_quantile(&r, result, ei)
+                                   : run_count_values(&r, result, ei);
+    }
+    if (e == ERR_OK)
+        e = vector_hold(result, ei);
+    if (e == ERR_OK)
+        *out = TAKE(result);
+    vector_free(result);
+    vector_free(r.in);
+    arena_done(&r.arena);
+    return e;
+}

@@ -1,0 +1,420 @@
+/*
+ * label_replace() and label_join(), absent() and absent_over_time(), and the sort functions.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/regex.h"
+#include "promql/eval_labels_internal.h"
+#include "promql/label_sets_internal.h"
+
+/* --- label_replace --- */
+
+static bool is_name_byte(char c)
+{
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (unsigned char)c >= 0x80;
+}
+
+/* The group a template's name stands for: a number, or a name. SIZE_MAX: none. */
+static size_t template_group(const struct regex *re, struct str name)
+{
+    size_t number = 0, group;
+
+    for (size_t i = 0; i < name.size; i++) {
+        if (name.data[i] < '0' || name.data[i] > '9' || number >= 100000000)
+            goto by_name;
+        number = number * 10 + (size_t)(name.data[i] - '0');
+    }
+    if (name.size == 1 || name.data[0] != '0')
+        return number;
+by_name:
+    group = regex_group_index(re, name);
+    return group == 0 ? SIZE_MAX : group;
+}
+
+/* Reads `name` or `{name}` behind a `$`. False: the `$` is plain text. */
+static bool template_name(struct str rest, struct str *name, size_t *used)
+{
+    size_t start = rest.size > 0 && rest.data[0] == '{', i = start;
+
+    while (i < rest.size && is_name_byte(rest.data[i]))
+        i++;
+    *name = (struct str){rest.data + start, i - start};
+    if (name->size == 0)
+        return false;
+    if (start == 1) {
+        if (i == rest.size || rest.data[i] != '}')
+            return false;
+        i++;
+    }
+    *used = i;
+    return true;
+}
+
+void template_expand(struct str template, const struct regex *re, struct str source,
+                     const struct regex_span *spans, size_t span_count, struct byte_writer *out)
+{
+    for (size_t i = 0; i < template.size;) {
+        struct str rest = {template.data + i + 1, template.size - i - 1}, name;
+        size_t used, group;
+
+        if (template.data[i] != '$') {
+            writer_u8(out, (uint8_t) template.data[i++]);
+        } else if (rest.size > 0 && rest.data[0] == '$') {
+            writer_u8(out, '$');
+            i += 2;
+        } else if (!template_name(rest, &name, &used)) {
+            writer_u8(out, '$');
+            i++;
+        } else {
+            group = template_group(re, name);
+            if (group < span_count && spans[group].begin != SIZE_MAX)
+                writer_append(out, source.data + spans[group].begin,
+                              spans[group].end - spans[group].begin);
+            i += 1 + used;
+        }
+    }
+}
+
+static struct str string_arg(const struct plan *p, size_t i)
+{
+    return node_unwrap(p->node->u.call.args[i])->u.string;
+}
+
+static enum err label_name_check(struct str name, const char *what, const char *function,
+                                 struct errinfo *ei)
+{
+    if (name.size > 0 && utf8_is_valid(name))
+        return ERR_OK;
+    return errinfo_set(ei, ERR_EXECUTION, 0, "invalid %s label name in %s(): %.*s", what, function,
+                       STR_ARGS(name));
+}
+
+/* Sets a label of a row to text that is copied into the vector. */
+static enum err row_set_label(struct vector *v, struct row *row, struct str name,
+                              const struct byte_writer *text, struct errinfo *ei)
+{
+    char *copy =
+        arena_memdup0(&v->arena, text->data == NULL ? (const void *)"" : text->data, text->size);
+
+    if (text->failed)
+        return errinfo_set(ei, ERR_NOMEM, 0, "label value of a query");
+    if (copy == NULL)
+        return arena_error(&v->arena, ei);
+    if (str_equal(name, LABEL_METRIC_NAME))
+        row->drop_name = false; /* a name that was given on purpose stays */
+    return labels_with(&row->labels, name, (struct str){copy, text->size}, &v->arena, &row->labels,
+                       ei);
+}
+
+static enum err replace_rows(const struct plan *p, struct vector *v, const struct regex *re,
+                             struct regex_span *spans, size_t span_count, struct byte_writer *text,
+                             struct errinfo *ei)
+{
+    struct str dst = string_arg(p, 1), replacement = string_arg(p, 2), src = string_arg(p, 3);
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; i < v->count && e == ERR_OK; i++) {
+        struct str value = labels_get(&v->rows[i].labels, src);
+
+        e = eval_tick(v->eval, 64 + value.size, ei);
+        if (e != ERR_OK || !regex_captures(re, value, spans, span_count))
+            continue;
+        writer_reset(text);
+        template_expand(replacement, re, value, spans, span_count, text);
+        e = row_set_label(v, &v->rows[i], dst, text, ei);
+    }
+    return e;
+}
+
+static enum err label_replace(const struct plan *p, struct vector *v, struct errinfo *ei)
+{
+    struct str pattern = string_arg(p, 4);
+    struct regex *re = NULL;
+    struct regex_span *spans;
+    struct byte_writer text;
+    size_t span_count;
+    enum err e = regex_compile(pattern, &re, NULL);
+
+    if (e != ERR_OK)
+        return errinfo_set(ei, e == ERR_INVALID ? ERR_EXECUTION : e, 0,
+                           "invalid regular expression in label_replace(): %.*s",
+                           STR_ARGS(pattern));
+    writer_init(&text);
+    span_count = regex_group_count(re) + 1;
+    spans = ARENA_ARRAY(&v->arena, span_count, struct regex_span);
+    if (spans == NULL)
+        e = arena_error(&v->arena, ei);
+    else
+        e = label_name_check(string_arg(p, 1), "destination", "label_replace", ei);
+    if (e == ERR_OK)
+        e = replace_rows(p, v, re, spans, span_count, &text, ei);
+    writer_done(&text);
+    regex_free(re);
+    return e;
+}
+
+static enum err label_join(const struct plan *p, struct vector *v, struct errinfo *ei)
+{
+    struct str dst = string_arg(p, 1), separator = string_arg(p, 2);
+    size_t arg_count = p->node->u.call.arg_count;
+    struct byte_writer text;
+    enum err e = ERR_OK;
+
+    for (size_t i = 3; i < arg_count && e == ERR_OK; i++)
+        e = label_name_check(string_arg(p, i), "source", "label_join", ei);
+    if (e == ERR_OK)
+        e = label_name_check(dst, "destination", "label_join", ei);
+    if (e != ERR_OK)
+        return e;
+    writer_init(&text);
+    for (size_t i = 0; i < v->count && e == ERR_OK; i++) {
+        writer_reset(&text);
+        for (size_t k = 3; k < arg_count; k++) {
+            struct str value = labels_get(&v->rows[i].labels, string_arg(p, k));
+
+            if (k > 3)
+                writer_append(&text, separator.data, separator.size);
+            writer_append(&text, value.data, value.size);
+        }
+        e = row_set_label(v, &v->rows[i], dst, &text, ei);
+        if (e == ERR_OK)
+            e = eval_tick(v->eval, 16, ei);
+    }
+    writer_done(&text);
+    return e;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+enum err eval_labels(struct eval *ev, const struct plan *p, struct vector **out, struct errinfo *ei)
+{
+    struct vector *v = NULL;
+    enum err e = eval_vector(ev, p->input, &v, ei);
+
+    if (e == ERR_OK)
+        e = p->function->id == FUNCTION_LABEL_REPLACE ? label_replace(p, v, ei)
+                                                      : label_join(p, v, ei);
+    if (e == ERR_OK)
+        e = vector_merge(v, ei);
+    if (e == ERR_OK)
+        *out = TAKE(v);
+    vector_free(v);
+    return e;
+}
+
+/* --- absent --- */
+
+enum err absent_labels(const struct node *argument, struct arena *arena, struct labels *out,
+                       struct errinfo *ei)
+{
+    const struct node *n = node_unwrap(argument);
+    struct labels l = {0, NULL}, seen = {0, NULL};
+    enum err e = ERR_OK;
+
+    if (n->kind == NODE_MATRIX)
+        n = n->u.matrix.selector;
+    if (n->kind != NODE_SELECTOR) {
+        *out = l;
+        return ERR_OK;
+    }
+    for (size_t i = 0; i < n->u.selector.matcher_count && e == ERR_OK; i++) {
+        const struct matcher *m = &n->u.selector.matchers[i];
+        struct str value = m->value;
+
+        if (str_equal(m->name, LABEL_METRIC_NAME))
+            continue;
+        /* A second matcher, or one that is no equality, makes the value unknown. */
+        if (m->kind != MATCHER_EQUAL || labels_get(&seen, m->name).size > 0)
+            value = (struct str){NULL, 0};
+        else
+            e = labels_with(&seen, m->name, STR_LITERAL("seen"), arena, &seen, ei);
+        if (e == ERR_OK)
+            e = labels_with(&l, m->name, value, arena, &l, ei);
+    }
+    *out = l;
+    return e;
+}
+
+struct absent_sink {
+    struct sink sink;
+    uint64_t *any;
+};
+
+static enum err absent_push(struct sink *sink, struct batch *b, struct errinfo *ei)
+{
+    struct absent_sink *s = (struct absent_sink *)sink;
+
+    (void)ei; /* nothing here can fail */
+    for (size_t i = 0; i < b->count; i++) {
+        for (size_t w = 0; w < grid_words(b->grid); w++)
+            s->any[w] |= b->rows[i].present[w];
+    }
+    return ERR_OK;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+enum err eval_absent(struct eval *ev, const struct plan *p, struct vector **out, struct errinfo *ei)
+{
+    struct absent_sink s = {.sink.push = absent_push};
+    struct vector *v = NULL;
+    struct row *row;
+    enum err e = vector_new(ev, &p->grid, &v, ei);
+
+    if (e == ERR_OK)
+        e = vector_add(v, &row, ei);
+    if (e == ERR_OK) {
+        s.any = arena_calloc(&v->arena, grid_words(&p->grid), sizeof *s.any);
+        e = s.any == NULL ? arena_error(&v->arena, ei) : eval_stream(ev, p->input, &s.sink, ei);
+    }
+    if (e == ERR_OK)
+        e = absent_labels(p->node->u.call.args[0], &v->arena, &row->labels, ei);
+    if (e == ERR_OK) {
+        for (size_t k = 0; k < p->grid.count; k++) {
+            if (!((s.any[k / 64] >> (k % 64)) & 1))
+                row_set(row, k, 1);
+        }
+        if (row_is_empty(row, &p->grid))
+            v->count = 0;
+        e = vector_hold(v, ei);
+    }
+    if (e == ERR_OK)
+        *out = TAKE(v);
+    vector_free(v);
+    return e;
+}
+
+/* --- sort --- */
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* The run of digits or of other bytes at `at`. */
+static struct str chunk_at(struct str s, size_t at)
+{
+    size_t end = at;
+
+    while (end < s.size && is_digit(s.data[end]) == is_digit(s.data[at]))
+        end++;
+    return (struct str){s.data + at, end - at};
+}
+
+/* Compares runs of digits as numbers (without leading zeros by length, then by bytes). */
+static int digits_compare(struct str a, struct str b)
+{
+    while (a.size > 1 && a.data[0] == '0') {
+        a.data++;
+        a.size--;
+    }
+    while (b.size > 1 && b.data[0] == '0') {
+        b.data++;
+        b.size--;
+    }
+    if (a.size != b.size)
+        return a.size < b.size ? -1 : 1;
+    return str_compare(a, b);
+}
+
+int natural_compare(struct str a, struct str b)
+{
+    size_t i = 0, k = 0;
+
+    while (i < a.size && k < b.size) {
+        struct str x = chunk_at(a, i), y = chunk_at(b, k);
+        bool numbers = is_digit(x.data[0]) && is_digit(y.data[0]);
+        int c = numbers ? digits_compare(x, y) : str_compare(x, y);
+
+        if (c != 0)
+            return c;
+        i += x.size;
+        k += y.size;
+    }
+    return i < a.size ? 1 : k < b.size ? -1 : 0;
+}
+
+struct sort_run {
+    const struct plan *plan;
+    const struct row *rows;
+};
+
+/* By value, NaN last in both directions. */
+static int value_compare(double a, double b, bool descending)
+{
+    if (isnan(a) || isnan(b))
+        return (int)isnan(a) - (int)isnan(b) == 0 ? 0 : isnan(a) ? 1 : -1;
+    if (a == b)
+        return 0;
+    return (a < b) != descending ? -1 : 1;
+}
+
+static int by_labels_compare(const struct plan *p, const struct row *a, const struct row *b)
+{
+    for (size_t i = 1; i < p->node->u.call.arg_count; i++) {
+        struct str name = string_arg(p, i);
+        int c = natural_compare(labels_get(&a->labels, name), labels_get(&b->labels, name));
+
+        if (c != 0)
+            return c;
+    }
+    return labels_compare(&a->labels, &b->labels);
+}
+
+static int sort_compare(const void *a, const void *b, void *context)
+{
+    const struct sort_run *run = context;
+    size_t i = *(const size_t *)a, k = *(const size_t *)b;
+    const struct row *x = &run->rows[i], *y = &run->rows[k];
+    int c = 0;
+
+    switch (run->plan->function->id) {
+    case FUNCTION_SORT:
+        c = value_compare(x->value[0], y->value[0], false);
+        break;
+    case FUNCTION_SORT_DESC:
+        c = value_compare(x->value[0], y->value[0], true);
+        break;
+    case FUNCTION_SORT_BY_LABEL:
+        c = by_labels_compare(run->plan, x, y);
+        break;
+    default:
+        c = -by_labels_compare(run->plan, x, y);
+        break;
+    }
+    return c != 0 ? c : (i > k) - (i < k); /* ties stay in the order they came */
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, struct errinfo *ei)
+{
+    struct sort_run run = {.plan = p};
+    struct vector *v = NULL;
+    size_t *order = NULL;
+    struct row *rows = NULL;
+    enum err e = eval_vector(ev, p->input, &v, ei);
+
+    if (e == ERR_OK && p->grid.count != 1)
+        e = annotations_add(&ev->annotations, ANNOTATION_WARNING, p->node->position, ei,
+                            "sort is ineffective for range queries since results are always "
+                            "ordered by labels");
+    if (e == ERR_OK && p->grid.count == 1 && v->count > 1) {
+        order = ARENA_ARRAY(&v->arena, v->count, size_t);
+        rows = ARENA_ARRAY(&v->arena, v->count, struct row);
+        e = order == NULL || rows == NULL ? arena_error(&v->arena, ei) : ERR_OK;
+    }
+    if (e == ERR_OK && rows != NULL) {
+        run.rows = v->rows;
+        for (size_t i = 0; i < v->count; i++)
+            order[i] = i;
+        qsort_r(order, v->count, sizeof *order, sort_compare, &run);
+        for (size_t i = 0; i < v->count; i++)
+            rows[i] = v->rows[order[i]];
+        v->rows = rows;
+        v->capacity = v->count;
+    }
+    if (e == ERR_OK)
+        *out = TAKE(v);
+    vector_free(v);
+    return e;
+}

@@ -1,0 +1,216 @@
+/*
+ * promql_query_run(): parse, plan, evaluate, and shape the result.
+ */
+#include "promql/promql.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "promql/eval_internal.h"
+#include "promql/label_sets_internal.h"
+
+/* What a result may borrow from: labels of the parsed text, strings of the querier. */
+struct promql_handle {
+    struct querier *querier;
+    struct promql_expr *expr;
+};
+
+void promql_query_done(struct promql_handle *handle)
+{
+    if (handle == NULL)
+        return;
+    if (handle->querier != NULL)
+        querier_close(handle->querier);
+    promql_expr_done(handle->expr);
+    free(handle);
+}
+
+static enum err query_grid(const struct promql_query *q, struct grid *out, struct errinfo *ei)
+{
+    uint64_t span;
+
+    *out = (struct grid){q->start_ms, q->is_range ? q->step_ms : 1, 1};
+    if (!q->is_range)
+        return ERR_OK;
+    if (q->step_ms <= 0)
+        return errinfo_set(ei, ERR_INVALID, 0,
+                           "zero or negative query resolution step widths are not accepted");
+    if (q->end_ms < q->start_ms)
+        return errinfo_set(ei, ERR_INVALID, 0, "end timestamp must not be before start time");
+    span = ((uint64_t)q->end_ms - (uint64_t)q->start_ms) / (uint64_t)q->step_ms;
+    if (span >= UINT32_MAX)
+        return errinfo_set(ei, ERR_LIMIT, 0, "query has too many steps");
+    out->count = (size_t)span + 1;
+    return ERR_OK;
+}
+
+/* Range queries give matrices of what has a value at every step. */
+static enum err type_check(const struct promql_query *q, const struct node *root,
+                           struct errinfo *ei)
+{
+    if (!q->is_range || root->type == VALUE_SCALAR || root->type == VALUE_VECTOR)
+        return ERR_OK;
+    return errinfo_set(ei, ERR_INVALID, 0,
+                       "invalid expression type \"%s\" for range query, must be Scalar or instant "
+                       "Vector",
+                       value_type_name(root->type));
+}
+
+static enum err result_scalar(struct eval *ev, const struct plan *p, struct promql_result *out,
+                              struct errinfo *ei)
+{
+    uint64_t *present = arena_calloc(ev->arena, grid_words(&p->grid), sizeof *present);
+    double *values = NULL;
+    enum err e = eval_scalar(ev, p, ev->arena, &values, ei);
+
+    if (e != ERR_OK)
+        return e;
+    out->series = ARENA_NEW(ev->arena, struct result_series);
+    if (present == NULL || out->series == NULL)
+        return arena_error(ev->arena, ei);
+    bitmap_fill(present, p->grid.count);
+    out->series[0] = (struct result_series){.present = present, .value = values};
+    out->series_count = 1;
+    return eval_samples_hold(ev, p->grid.count, ei);
+}
+
+/* Moves a vector's rows into the query's arena. */
+static enum err result_rows(struct eval *ev, const struct vector *v, struct promql_result *out,
+                            struct errinfo *ei)
+{
+    size_t words = grid_words(&v->grid);
+
+    out->series = ARENA_ARRAY(ev->arena, v->count, struct result_series);
+    if (out->series == NULL)
+        return arena_error(ev->arena, ei);
+    for (size_t i = 0; i < v->count; i++) {
+        struct result_series *s = &out->series[i];
+        uint64_t *present = ARENA_ARRAY(ev->arena, words, uint64_t);
+        double *value = ARENA_ARRAY(ev->arena, v->grid.count, double);
+        enum err e = labels_copy(&v->rows[i].labels, ev->arena, &s->labels, ei);
+
+        if (e != ERR_OK)
+            return e;
+        if (present == NULL || value == NULL)
+            return arena_error(ev->arena, ei);
+        memcpy(present, v->rows[i].present, words * sizeof *present);
+        for (size_t k = 0; k < v->grid.count; k++)
+            value[k] = row_has(&v->rows[i], k) ? v->rows[i].value[k] : 0;
+        s->present = present;
+        s->value = value;
+    }
+    out->series_count = v->count;
+    return ERR_OK;
+}
+
+static enum err result_vector(struct eval *ev, const struct plan *p, struct promql_result *out,
+                              struct errinfo *ei)
+{
+    struct vector *v = NULL;
+    enum err e = eval_vector(ev, p, &v, ei);
+
+    if (e == ERR_OK)
+        e = vector_finish_names(v, ei);
+    if (e == ERR_OK && ev->query->is_range)
+        e = vector_sort_labels(v, ei);
+    if (e == ERR_OK)
+        e = result_rows(ev, v, out, ei);
+    vector_free(v);
+    return e;
+}
+
+/* By labels, as matrices always stand. The querier's order is that of labels already. */
+static enum err result_evaluate(struct eval *ev, const struct plan *p, struct promql_result *out,
+                                struct errinfo *ei)
+{
+    switch (p->kind) {
+    case PLAN_STRING:
+        out->string = p->node->u.string;
+        return ERR_OK;
+    case PLAN_MATRIX:
+    case PLAN_SUBQUERY:
+        return eval_matrix(ev, p, out, ei);
+    default:
+        break;
+    }
+    if (p->node->type == VALUE_SCALAR)
+        return result_scalar(ev, p, out, ei);
+    return result_vector(ev, p, out, ei);
+}
+
+static enum err query_evaluate(struct eval *ev, const struct promql_expr *expr,
+                               const struct plan *p, struct promql_result *out, struct errinfo *ei)
+{
+    enum err e;
+
+    *out = (struct promql_result){
+        .type = ev->query->is_range ? VALUE_MATRIX : expr->root->type,
+        .start_ms = p->grid.start_ms,
+        .step_ms = p->grid.step_ms,
+        .step_count = p->grid.count,
+    };
+    e = result_evaluate(ev, p, out, ei);
+    if (e == ERR_OK)
+        e = annotations_finish(&ev->annotations, expr->text, &out->annotations,
+                               &out->annotation_count, ei);
+    out->samples_read = atomic_load_explicit(&ev->samples_read, memory_order_relaxed);
+    out->samples_peak = atomic_load_explicit(&ev->samples_peak, memory_order_relaxed);
+    return e;
+}
+
+static enum err query_run(const struct promql_query *query, struct arena *arena,
+                          struct promql_handle *handle, struct promql_result *out,
+                          struct errinfo *ei)
+{
+    const struct promql_settings *settings = query->settings;
+    struct promql_parse_options options = {.experimental_functions =
+                                               settings->experimental_functions};
+    struct planner planner = {.query = query,
+                              .settings = settings,
+                              .arena = arena,
+                              .end_ms = query->is_range ? query->end_ms : query->start_ms,
+                              .ei = ei};
+    struct eval ev = {.query = query,
+                      .settings = settings,
+                      .arena = arena,
+                      .lookback_ms = query->lookback_delta_ms > 0 ? query->lookback_delta_ms
+                                                                  : settings->lookback_delta_ms,
+                      .delayed_names = settings->delayed_name_removal};
+    struct plan *plan;
+    enum err e = promql_parse(query->text, &options, arena, &handle->expr, ei);
+
+    if (e == ERR_OK)
+        e = type_check(query, handle->expr->root, ei);
+    if (e == ERR_OK)
+        e = query_grid(query, &planner.grid, ei);
+    if (e == ERR_OK)
+        e = plan_query(&planner, handle->expr->root, &plan);
+    if (e == ERR_OK)
+        e = querier_open(query->engine, &handle->querier, ei);
+    if (e != ERR_OK)
+        return e;
+    querier_set_stop(handle->querier, query->stop);
+    ev.querier = handle->querier;
+    annotations_init(&ev.annotations, arena);
+    return query_evaluate(&ev, handle->expr, plan, out, ei);
+}
+
+enum err promql_query_run(const struct promql_query *query, struct arena *arena,
+                          struct promql_result *out, struct promql_handle **out_handle,
+                          struct errinfo *ei)
+{
+    struct promql_handle *handle = calloc(1, sizeof *handle);
+    struct promql_result result = {0};
+    enum err e;
+
+    if (handle == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "query");
+    e = query_run(query, arena, handle, &result, ei);
+    if (e != ERR_OK) {
+        promql_query_done(handle);
+        return e;
+    }
+    *out = result;
+    *out_handle = handle;
+    return ERR_OK;
+}
