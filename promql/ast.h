@@ -116,6 +116,8 @@ struct node {
     enum node_kind kind;
     enum value_type type;
     struct position_range position;
+    /* Levels from here down, at most PROMQL_DEPTH_MAX; a chain of left-hand sides counts once. */
+    uint32_t depth;
     union {
         struct {
             double value;
