@@ -129,7 +129,7 @@ static bool arena_add_block(struct arena *a, size_t size)
     size_t block_bytes = a->next_block_bytes;
 
     a->refused_bytes = 0;
-    if (size > SIZE_MAX - sizeof(struct arena_block)) {
+    if (size > PTRDIFF_MAX - sizeof(struct arena_block)) { /* no object can be larger */
         a->refused_bytes = SIZE_MAX;
         return false;
     }
