@@ -133,6 +133,7 @@ void writer_printf(struct byte_writer *w, const char *format, ...)
         if (p == NULL)
             return;
         va_start(args, format);
+        /* NOLINTNEXTLINE(clang-analyzer-valist*): a false alarm of clang-tidy 14 */
         int n = vsnprintf((char *)p, room, format, args);
         va_end(args);
         ASSERT(n >= 0); /* our formats contain nothing that can fail to convert */

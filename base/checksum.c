@@ -92,9 +92,9 @@ CRC_TARGET static inline uint32_t crc32c_three_lanes(uint32_t state, const uint8
 
 CRC_TARGET static uint32_t crc32c_sse42(uint32_t state, const uint8_t *p, size_t size)
 {
-    for (; size >= 3 * 1024; p += 3 * 1024, size -= 3 * 1024)
+    for (; size >= 3072; p += 3072, size -= 3072)
         state = crc32c_three_lanes(state, p, 1024, 0x170076fa, 0xa51b6135);
-    for (; size >= 3 * 128; p += 3 * 128, size -= 3 * 128)
+    for (; size >= 384; p += 384, size -= 384)
         state = crc32c_three_lanes(state, p, 128, 0x0d3b6092, 0xb9e02b86);
     uint64_t wide = state;
     for (; size >= 8; p += 8, size -= 8)

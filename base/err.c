@@ -14,6 +14,7 @@ enum err errinfo_setv(struct errinfo *ei, enum err code, int sys_errno, const ch
         return code;
     ei->code = code;
     ei->sys_errno = sys_errno;
+    /* NOLINTNEXTLINE(clang-analyzer-valist*): a false alarm of clang-tidy 14 */
     int n = vsnprintf(ei->message, sizeof ei->message, format, args);
     if (n < 0)
         n = 0;
@@ -45,7 +46,8 @@ void errinfo_prefix(struct errinfo *ei, const char *format, ...)
     if (ei == NULL || ei->code == ERR_OK)
         return;
     va_start(args, format);
-    (void)vsnprintf(prefix, sizeof prefix, format, args); /* cut when too long */
+    /* Cut when too long. NOLINTNEXTLINE(clang-analyzer-valist*): a false alarm, as above */
+    (void)vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);
     memcpy(story, ei->message, sizeof story);
     size_t n = strnlen(prefix, sizeof prefix);

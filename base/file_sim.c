@@ -688,8 +688,9 @@ static enum err sim_list(struct fs *fs, const char *path, struct name_list *out,
         e = no_such("list", path, ei);
     else if (!dir->is_dir)
         e = refused(ENOTDIR, "list", path, ei);
-    for (size_t i = 0; e == ERR_OK && i < dir->dir.count; i++)
-        e = name_list_add(out, dir->dir.entries[i].name, ei);
+    else
+        for (size_t i = 0; e == ERR_OK && i < dir->dir.count; i++)
+            e = name_list_add(out, dir->dir.entries[i].name, ei);
     mutex_unlock(&s->lock);
     return e;
 }

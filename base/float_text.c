@@ -154,7 +154,9 @@ struct float_text {
 
 static char lower(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c + ('a' - 'A'));
+    return c;
 }
 
 /* The whole rest is `word`, in any case. */
@@ -203,7 +205,7 @@ static bool parse_exponent(struct float_text *t, int64_t *out)
     const char *start = t->pos;
     for (; t->pos < t->end && is_digit(*t->pos); t->pos++)
         if (v < exponent_max)
-            v = 10 * v + (*t->pos - '0');
+            v = 10 * v + (int64_t)(*t->pos - '0');
     *out = negative ? -v : v;
     return t->pos > start && t->pos == t->end;
 }

@@ -110,8 +110,8 @@ static void test_varint_round_trip(void **state)
 enum { FIELD_COUNT = 40 };
 
 struct field {
-    int kind;
     uint64_t value;
+    int kind;
     char text[20];
 };
 

@@ -2,10 +2,12 @@
  * One conformance suite over all back ends of the file seam: what holds for plain files holds for
  * io_uring and for the simulated layer, or tests above it would prove nothing.
  */
-#include <fcntl.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -552,6 +554,34 @@ static void test_disk_errors_keep_their_code(void **state)
     free(link_path);
 }
 
+/* The file size limit makes the kernel write a part first and refuse the rest: the linked sync is
+ * cancelled, the back end goes on from there, and the error is that of the rest. */
+static void test_short_writes_are_continued(void **state)
+{
+    struct fs *fs = fs_of(state);
+    struct file *f = open_ok(fs, "a", FILE_CREATE);
+    static char data[4000], back[4000];
+    struct iovec iov[2] = {{data, 1500}, {data + 1500, 2500}};
+    struct rlimit old, small;
+    uint64_t size = 0;
+
+    memset(data, 'x', sizeof data);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    small = old;
+    small.rlim_cur = 3000;
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    enum err e = file_write_sync(f, iov, 2, 0, &ei);
+    CHECK(setrlimit(RLIMIT_FSIZE, &old) == 0);
+    CHECK_MSG(e == ERR_IO && ei.sys_errno == EFBIG, "%s", ei.message);
+    CHECK_OK(file_size(f, &size, NULL), &ei);
+    CHECK(size == 3000);
+    CHECK_OK(file_write_sync(f, iov, 2, 0, NULL), &ei);
+    CHECK_OK(file_read(f, back, sizeof back, 0, NULL), &ei);
+    CHECK(memcmp(data, back, sizeof back) == 0);
+    file_close(f);
+}
+
 #define COMMON_TESTS(setup)                                                                        \
     cmocka_unit_test_setup_teardown(test_open_modes, setup, teardown),                             \
         cmocka_unit_test_setup_teardown(test_paths_stay_inside, setup, teardown),                  \
@@ -570,7 +600,8 @@ static void test_disk_errors_keep_their_code(void **state)
 #define REAL_TESTS(setup)                                                                          \
     cmocka_unit_test_setup_teardown(test_second_opener_is_refused, setup, teardown),               \
         cmocka_unit_test_setup_teardown(test_directory_is_created_with_parents, setup, teardown),  \
-        cmocka_unit_test_setup_teardown(test_disk_errors_keep_their_code, setup, teardown)
+        cmocka_unit_test_setup_teardown(test_disk_errors_keep_their_code, setup, teardown),        \
+        cmocka_unit_test_setup_teardown(test_short_writes_are_continued, setup, teardown)
 
 int main(void)
 {

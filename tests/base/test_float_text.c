@@ -220,7 +220,7 @@ static size_t random_number(struct test_random *r, char *out)
     for (size_t i = 0; i < count; i++) {
         if (i == point)
             out[n++] = '.';
-        out[n++] = test_random_below(r, 4) == 0 ? '0' : digits[test_random_below(r, hex ? 22 : 10)];
+        out[n++] = digits[test_random_below(r, 4) == 0 ? 0 : test_random_below(r, hex ? 22 : 10)];
     }
     if (hex || test_random_below(r, 2) == 0) {
         out[n++] = (hex ? "pP" : "eE")[test_random_below(r, 2)];

@@ -133,6 +133,7 @@ static void test_rewriting_respects_context(void **state)
     CHECK(matches("[^](?<n>]+", "abc") && !matches("[^](?<n>]+", "P"
                                                                  "<"));
     CHECK(matches("[[:alpha:](?<n>]+", "(?<n>abc"));
+    CHECK(!matches("[[:digit:](?<n>]+", "P")); /* a rewritten class would take it */
     CHECK(matches("[\\](?<n>]+", "](?<n>"));
     CHECK(!matches("[(?<n>]+", "P"));
     CHECK(matches("\\Q(?<n>\\E", "(?<n>"));

@@ -34,7 +34,7 @@ static void *count_up(void *arg)
             rwlock_write_unlock(&c->rwlock);
         } else {
             rwlock_read_lock(&c->rwlock);
-            CHECK(c->by_rwlock <= THREAD_COUNT * ROUND_COUNT);
+            CHECK(c->by_rwlock <= (uint64_t)THREAD_COUNT * ROUND_COUNT);
             rwlock_read_unlock(&c->rwlock);
         }
     }
@@ -54,8 +54,8 @@ static void test_locks(void **state)
         CHECK_OK(thread_start(&threads[i], "a-name-of-more-than-15", count_up, &c, &ei), &ei);
     for (int i = 0; i < THREAD_COUNT; i++)
         thread_join(&threads[i]);
-    CHECK(c.by_mutex == THREAD_COUNT * ROUND_COUNT);
-    CHECK(c.by_rwlock == THREAD_COUNT * ROUND_COUNT / 4);
+    CHECK(c.by_mutex == (uint64_t)THREAD_COUNT * ROUND_COUNT);
+    CHECK(c.by_rwlock == (uint64_t)THREAD_COUNT * ROUND_COUNT / 4);
     CHECK(mutex_trylock(&c.lock));
     CHECK(!mutex_trylock(&c.lock));
     mutex_unlock(&c.lock);
