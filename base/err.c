@@ -37,6 +37,17 @@ enum err errinfo_set(struct errinfo *ei, enum err code, int sys_errno, const cha
     return e;
 }
 
+/* As much of `text` as fits. */
+static void append_text(char message[ERRINFO_MESSAGE_SIZE], const char *text)
+{
+    size_t at = strlen(message), size = strlen(text), room = ERRINFO_MESSAGE_SIZE - 1 - at;
+
+    if (size > room)
+        size = room;
+    memcpy(message + at, text, size);
+    message[at + size] = '\0';
+}
+
 void errinfo_prefix(struct errinfo *ei, const char *format, ...)
 {
     char prefix[ERRINFO_MESSAGE_SIZE];
@@ -50,9 +61,10 @@ void errinfo_prefix(struct errinfo *ei, const char *format, ...)
     (void)vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);
     memcpy(story, ei->message, sizeof story);
-    size_t n = strnlen(prefix, sizeof prefix);
-    memcpy(ei->message, prefix, n);
-    (void)snprintf(ei->message + n, sizeof ei->message - n, ": %s", story); /* likewise */
+    ei->message[0] = '\0';
+    append_text(ei->message, prefix);
+    append_text(ei->message, ": ");
+    append_text(ei->message, story);
 }
 
 void errinfo_clear(struct errinfo *ei)

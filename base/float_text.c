@@ -292,8 +292,8 @@ bool float_parse(struct str text, double *out)
 
     if (text.size == 0)
         return false;
-    if (rest_is(&t, "nan")) { /* Go takes no sign here */
-        *out = NAN;
+    if (rest_is(&t, "nan")) {                                  /* Go takes no sign here */
+        *out = double_from_bits(UINT64_C(0x7ff8000000000001)); /* Go's math.NaN(), bit for bit */
         return true;
     }
     if (*t.pos == '+' || *t.pos == '-')

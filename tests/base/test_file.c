@@ -3,12 +3,17 @@
  * io_uring and for the simulated layer, or tests above it would prove nothing.
  */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -554,6 +559,99 @@ static void test_disk_errors_keep_their_code(void **state)
     free(link_path);
 }
 
+/* A child that holds the lock of `dir` until it is killed. */
+static pid_t start_lock_holder(const char *dir)
+{
+    int ready[2];
+    char byte;
+
+    CHECK(pipe(ready) == 0);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct fs *fs = NULL;
+
+        if (fs_open(dir, FS_IO_POSIX, &fs, NULL) == ERR_OK && fs_lock(fs, NULL) == ERR_OK)
+            (void)write(ready[1], "x", 1); /* a failure shows as end of file */
+        (void)close(ready[1]);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    (void)close(ready[0]);
+    return pid;
+}
+
+static void test_lock_dies_with_its_process(void **state)
+{
+    struct fs *fs = fs_of(state);
+    pid_t pid = start_lock_holder(fs_dir(fs));
+    char want[64];
+
+    CHECK(fs_lock(fs, &ei) == ERR_LOCKED);
+    (void)snprintf(want, sizeof want, "process %ld", (long)pid);
+    CHECK_MSG(strstr(ei.message, want) != NULL, "%s", ei.message);
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    errinfo_clear(&ei);
+    CHECK_OK(fs_lock(fs, &ei), &ei);
+}
+
+/* Makes the kernel refuse one system call from here on, as container profiles do. */
+static bool refuse_syscall(unsigned number)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+enum { CHILD_OK, CHILD_NO_SECCOMP, CHILD_FAILED };
+
+static int open_without(unsigned number, const char *dir)
+{
+    struct fs *fs = NULL;
+    struct errinfo refused = {0};
+
+    if (!refuse_syscall(number))
+        return CHILD_NO_SECCOMP;
+    if (fs_open(dir, FS_IO_URING, &fs, &refused) != ERR_UNSUPPORTED || refused.message[0] == '\0')
+        return CHILD_FAILED;
+    if (fs_open(dir, FS_IO_AUTO, &fs, NULL) != ERR_OK || fs_kind_of(fs) != FS_POSIX)
+        return CHILD_FAILED;
+    create_with(fs, number == __NR_io_uring_setup ? "setup" : "enter", "text");
+    fs_free(fs);
+    return CHILD_OK;
+}
+
+/* Without the set-up call, and with a set-up call that works and an enter call that does not. */
+static void test_auto_falls_back(void **state)
+{
+    struct fs *fs = fs_of(state);
+    static const unsigned numbers[] = {__NR_io_uring_setup, __NR_io_uring_enter};
+
+    for (size_t i = 0; i < 2; i++) {
+        int status;
+        pid_t pid = fork();
+
+        CHECK(pid >= 0);
+        if (pid == 0)
+            _exit(open_without(numbers[i], fs_dir(fs)));
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        if (WEXITSTATUS(status) == CHILD_NO_SECCOMP)
+            skip();
+        CHECK(WEXITSTATUS(status) == CHILD_OK);
+    }
+    check_text(fs, "setup", "text");
+    check_text(fs, "enter", "text");
+}
+
 /* The file size limit makes the kernel write a part first and refuse the rest: the linked sync is
  * cancelled, the back end goes on from there, and the error is that of the rest. */
 static void test_short_writes_are_continued(void **state)
@@ -601,6 +699,8 @@ static void test_short_writes_are_continued(void **state)
     cmocka_unit_test_setup_teardown(test_second_opener_is_refused, setup, teardown),               \
         cmocka_unit_test_setup_teardown(test_directory_is_created_with_parents, setup, teardown),  \
         cmocka_unit_test_setup_teardown(test_disk_errors_keep_their_code, setup, teardown),        \
+        cmocka_unit_test_setup_teardown(test_lock_dies_with_its_process, setup, teardown),         \
+        cmocka_unit_test_setup_teardown(test_auto_falls_back, setup, teardown),                    \
         cmocka_unit_test_setup_teardown(test_short_writes_are_continued, setup, teardown)
 
 int main(void)

@@ -124,6 +124,8 @@ static void test_parse_accepts(void **state)
     check_parse("-INFINITY", -INFINITY);
     check_parse("NaN", NAN);
     check_parse("nan", NAN);
+    double nan = 0;
+    CHECK(float_parse(STR_LITERAL("NAN"), &nan) && double_bits(nan) == 0x7ff8000000000001);
     check_parse("0x1p0", 1);
     check_parse("0X1.8P+1", 3);
     check_parse("-0x.8p-1", -.25);
