@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/float_text.h"
+#include "promql/text_internal.h"
 
 struct annotation_entry {
     struct annotation_entry *next; /* in its slot */
@@ -114,10 +115,8 @@ enum err annotations_add_monotonicity(struct annotations *a, struct position_ran
     enum err e;
 
     if (metric_name.size > 0) {
-        char *quoted = text_quote(metric_name, a->arena);
-
-        full =
-            quoted == NULL ? NULL : arena_printf(a->arena, "%s for metric name %s", text, quoted);
+        full = arena_printf(a->arena, "%s for metric name %s", text,
+                            text_quote(metric_name, a->arena));
         if (full == NULL)
             return arena_error(a->arena, ei);
     }
@@ -201,65 +200,4 @@ enum err annotations_finish(struct annotations *a, struct str query, const struc
     *out = list;
     *out_count = n;
     return ERR_OK;
-}
-
-/* --- Go's %q --- */
-
-/* Length of the valid UTF-8 sequence at text[0], 0 if there is none. */
-static size_t utf8_length(const char *text, size_t size)
-{
-    for (size_t n = 1; n <= 4 && n <= size; n++) {
-        if (utf8_is_valid((struct str){text, n}))
-            return n;
-    }
-    return 0;
-}
-
-static size_t quote_byte(char c, char *out)
-{
-    static const char plain[] = "\a\b\f\n\r\t\v\\\"", escaped[] = "abfnrtv\\\"";
-    static const char digits[] = "0123456789abcdef";
-    const char *found = c == '\0' ? NULL : strchr(plain, c);
-
-    if (found != NULL) {
-        out[0] = '\\';
-        out[1] = escaped[found - plain];
-        return 2;
-    }
-    if ((unsigned char)c >= 0x20 && (unsigned char)c < 0x7f) {
-        out[0] = c;
-        return 1;
-    }
-    out[0] = '\\';
-    out[1] = 'x';
-    out[2] = digits[(unsigned char)c >> 4];
-    out[3] = digits[(unsigned char)c & 15];
-    return 4;
-}
-
-char *text_quote(struct str text, struct arena *arena)
-{
-    char *out;
-    size_t n = 0;
-
-    if (text.size > (SIZE_MAX - 3) / 4)
-        return NULL;
-    out = arena_alloc(arena, text.size * 4 + 3);
-    if (out == NULL)
-        return NULL;
-    out[n++] = '"';
-    for (size_t i = 0; i < text.size;) {
-        size_t length = utf8_length(text.data + i, text.size - i);
-
-        if (length > 1) {
-            memcpy(out + n, text.data + i, length);
-            n += length;
-            i += length;
-        } else {
-            n += quote_byte(text.data[i++], out + n);
-        }
-    }
-    out[n++] = '"';
-    out[n] = '\0';
-    return out;
 }

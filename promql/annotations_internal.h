@@ -44,7 +44,5 @@ MUST_USE enum err annotations_add_monotonicity(struct annotations *a,
 MUST_USE enum err annotations_finish(struct annotations *a, struct str query,
                                      const struct annotation **out, size_t *out_count,
                                      struct errinfo *ei);
-/* Go's %q. NULL when the arena refuses. */
-char *text_quote(struct str text, struct arena *arena);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/float_text.h"
 #include "promql/eval_internal.h"
 #include "promql/label_sets_internal.h"
+#include "promql/text_internal.h"
 
 /* Rows of the input by group: members[first[g] .. first[g + 1]) are row indexes in input order. */
 struct grouping {
@@ -337,12 +338,9 @@ static enum err run_count_values(struct group_run *r, struct vector *out, struct
     size_t name_count;
     enum err e = group_names(r, true, &names, &name_count, ei);
 
-    if (label.size == 0 || !utf8_is_valid(label)) {
-        char *quoted = text_quote(label, &r->arena);
-
+    if (label.size == 0 || !utf8_is_valid(label))
         return errinfo_set(ei, ERR_EXECUTION, 0, "invalid label name %s",
-                           quoted == NULL ? "" : quoted);
-    }
+                           text_quote(label, &r->arena));
     label_table_init(&table, &out->arena);
     for (size_t i = 0; i < r->in->count && e == ERR_OK; i++) {
         const struct row *row = &r->in->rows[i];

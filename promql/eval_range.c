@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "promql/label_sets_internal.h"
+#include "promql/text_internal.h"
 
 static bool name_is_counter(struct str name)
 {
@@ -110,7 +111,6 @@ static enum err annotate_name(struct range_run *run, const struct labels *labels
 {
     const struct plan *p = run->plan;
     struct str name = p->input_name;
-    char *quoted;
 
     if (p->function->id != FUNCTION_RATE && p->function->id != FUNCTION_INCREASE)
         return ERR_OK;
@@ -121,14 +121,11 @@ static enum err annotate_name(struct range_run *run, const struct labels *labels
     run->name_annotated = true;
     if (name.size == 0 || name_is_counter(name))
         return ERR_OK;
-    quoted = text_quote(name, &run->arena);
-    if (quoted == NULL)
-        return arena_error(&run->arena, ei);
     return annotations_add(&run->ev->annotations, ANNOTATION_INFO,
                            p->node->u.call.args[0]->position, ei,
                            "metric might not be a counter, name does not end in "
                            "_total/_sum/_count/_bucket: %s",
-                           quoted);
+                           text_quote(name, &run->arena));
 }
 
 /* A sink for columns or for a subquery's rows. */

@@ -8,6 +8,7 @@
 #include "base/float_text.h"
 #include "promql/histogram_classic_internal.h"
 #include "promql/label_sets_internal.h"
+#include "promql/text_internal.h"
 
 /* Relative differences below this are rounding errors of sums, not decreases. */
 static const double small_delta = 1e-12;
@@ -180,14 +181,11 @@ static enum err annotate_bad_bucket(struct histogram_run *r, const struct labels
 {
     struct str name = labels_get(labels, LABEL_METRIC_NAME);
     bool with_name = r->ev->delayed_names && name.size > 0;
-    char *quoted = text_quote(le, &r->arena), *quoted_name = text_quote(name, &r->arena);
 
-    if (quoted == NULL || quoted_name == NULL)
-        return arena_error(&r->arena, ei);
     return annotations_add(&r->ev->annotations, ANNOTATION_WARNING, r->vector_arg->position, ei,
                            "bucket label \"le\" is missing or has a malformed value of %s%s%s",
-                           quoted, with_name ? " for metric name " : "",
-                           with_name ? quoted_name : "");
+                           text_quote(le, &r->arena), with_name ? " for metric name " : "",
+                           with_name ? text_quote(name, &r->arena) : "");
 }
 
 static enum err buckets_collect(struct histogram_run *r, struct errinfo *ei)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "promql/annotations_internal.h"
+#include "promql/text_internal.h"
 
 bool label_is_metadata(struct str name)
 {
@@ -155,12 +155,12 @@ char *labels_text(const struct labels *in, struct arena *arena)
 
     for (size_t i = 0; i < in->count && text != NULL; i++) {
         const struct label *l = &in->items[i];
-        char *value = text_quote(l->value, arena);
-        char *name = label_name_is_legacy(l->name)
-                         ? arena_memdup0(arena, l->name.data, l->name.size)
-                         : text_quote(l->name, arena);
+        const char *value = text_quote(l->value, arena);
+        const char *name = label_name_is_legacy(l->name)
+                               ? arena_memdup0(arena, l->name.data, l->name.size)
+                               : text_quote(l->name, arena);
 
-        if (value == NULL || name == NULL)
+        if (name == NULL)
             return NULL;
         text = arena_printf(arena, "%s%s%s=%s", text, i > 0 ? ", " : "", name, value);
     }
