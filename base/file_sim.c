@@ -1,7 +1,7 @@
 /*
- * The calls of the simulated layer, and its faults. Every mutating call passes sim_step(), which
- * counts it and decides whether it succeeds; the state itself is in file_sim_state.c and what a
- * crash makes of it in file_sim_crash.c.
+ * The calls of the simulated layer, and its faults. Every mutating call passes sim_step_begin(),
+ * which counts it and decides whether it succeeds; the state itself is in file_sim_state.c and what
+ * a crash makes of it in file_sim_crash.c. Calls that deal with names are in file_sim_names.c.
  */
 #include "base/file_sim.h"
 
@@ -19,42 +19,29 @@ struct sim_file {
     bool writable;
 };
 
-/* What becomes of one mutating call. */
-struct sim_step {
-    enum err e;
-    bool power_cut;  /* this call is the one the power went out in: it may have happened or not */
-    uint64_t number; /* which operation it is */
-};
-
 static const uint64_t sim_disk_bytes = UINT64_C(1) << 40;
-
-static struct sim_fs *sim_of(struct fs *fs)
-{
-    return (struct sim_fs *)fs;
-}
 
 static struct sim_file *sim_file_of(struct file *f)
 {
     return (struct sim_file *)f;
 }
 
-static bool coin(struct sim_fs *s)
+bool sim_coin(struct sim_fs *s)
 {
     return (sim_random(s) & 1) != 0;
 }
 
-static enum err power_is_gone(struct errinfo *ei)
+enum err sim_power_is_gone(struct errinfo *ei)
 {
     return errinfo_set(ei, ERR_IO, EIO, "simulated power loss");
 }
 
-/* Called first, under the lock, by every call that changes something. */
-static struct sim_step sim_step(struct sim_fs *s, bool needs_space, struct errinfo *ei)
+struct sim_step sim_step_begin(struct sim_fs *s, bool needs_space, struct errinfo *ei)
 {
     struct sim_step step = {.e = ERR_OK};
 
     if (s->power_gone) {
-        step.e = power_is_gone(ei);
+        step.e = sim_power_is_gone(ei);
         return step;
     }
     step.number = s->op_count++;
@@ -64,7 +51,7 @@ static struct sim_step sim_step(struct sim_fs *s, bool needs_space, struct errin
     case FS_SIM_FAULT_CRASH:
         s->power_gone = s->fault_hit = true;
         step.power_cut = true;
-        step.e = power_is_gone(ei);
+        step.e = sim_power_is_gone(ei);
         break;
     case FS_SIM_FAULT_EIO:
         s->fault = FS_SIM_FAULT_NONE; /* this one operation only */
@@ -86,107 +73,29 @@ static struct sim_step sim_step(struct sim_fs *s, bool needs_space, struct errin
 }
 
 /* Syncs only: blocks while FS_SIM_FAULT_SLOW is armed for this operation. */
-static void sim_wait_while_slow(struct sim_fs *s, struct sim_step *step, struct errinfo *ei)
+void sim_wait_while_slow(struct sim_fs *s, struct sim_step *step, struct errinfo *ei)
 {
     while (!s->power_gone && s->fault == FS_SIM_FAULT_SLOW && step->number >= s->fault_at) {
         s->fault_hit = true;
         cond_wait(&s->slow_over, &s->lock);
     }
     if (s->power_gone && step->e == ERR_OK)
-        step->e = power_is_gone(ei);
+        step->e = sim_power_is_gone(ei);
 }
 
-static enum err no_memory(struct errinfo *ei)
+enum err sim_no_memory(struct errinfo *ei)
 {
     return errinfo_set(ei, ERR_NOMEM, 0, "simulated file layer");
 }
 
-static enum err no_such(const char *what, const char *path, struct errinfo *ei)
+enum err sim_no_such(const char *what, const char *path, struct errinfo *ei)
 {
     return errinfo_set(ei, ERR_NOT_FOUND, ENOENT, "%s %s", what, path);
 }
 
-static enum err refused(int sys_errno, const char *what, const char *path, struct errinfo *ei)
+enum err sim_refused(int sys_errno, const char *what, const char *path, struct errinfo *ei)
 {
     return errinfo_set(ei, err_from_errno(sys_errno), sys_errno, "%s %s", what, path);
-}
-
-/* The directory that holds (or would hold) `path`, and the last part of the path. */
-static struct sim_inode *sim_parent(const struct sim_fs *s, const char *path, const char **out_name)
-{
-    const char *slash = strrchr(path, '/');
-    char parent_path[4096];
-
-    *out_name = slash != NULL ? slash + 1 : path;
-    if (slash == NULL)
-        return s->root;
-    size_t size = (size_t)(slash - path);
-    if (size >= sizeof parent_path)
-        return NULL;
-    memcpy(parent_path, path, size);
-    parent_path[size] = '\0';
-    struct sim_inode *parent = sim_lookup(s, parent_path);
-    return parent != NULL && parent->is_dir ? parent : NULL;
-}
-
-/* A pending directory operation; NULL: no memory. It holds references to all it names. */
-static struct sim_dir_op *dir_op_new(const struct sim_step *step, enum sim_dir_op_kind kind,
-                                     struct sim_inode *dir, const char *name,
-                                     struct sim_inode *inode)
-{
-    struct sim_dir_op *op = calloc(1, sizeof *op);
-
-    if (op == NULL)
-        return NULL;
-    op->number = step->number;
-    op->kind = kind;
-    op->dir = sim_inode_ref(dir);
-    op->inode = inode != NULL ? sim_inode_ref(inode) : NULL;
-    op->name = strdup(name);
-    if (op->name == NULL) {
-        sim_dir_op_free(op);
-        return NULL;
-    }
-    return op;
-}
-
-/* Sets an entry in the volatile state and notes it as pending. */
-static enum err set_entry(struct sim_fs *s, const struct sim_step *step, struct sim_inode *dir,
-                          const char *name, struct sim_inode *inode, struct errinfo *ei)
-{
-    struct sim_dir_op *op = dir_op_new(step, SIM_SET, dir, name, inode);
-
-    if (op == NULL || !sim_dir_set(&dir->dir, name, inode)) {
-        sim_dir_op_free(op);
-        return no_memory(ei);
-    }
-    sim_dir_op_add(s, op);
-    return ERR_OK;
-}
-
-/* A new file or directory. *out is borrowed from its entry. */
-static enum err create_entry(struct sim_fs *s, const char *path, bool is_dir,
-                             struct sim_inode **out, struct errinfo *ei)
-{
-    const char *name;
-    struct sim_inode *dir = sim_parent(s, path, &name);
-    struct sim_step step = sim_step(s, true, ei);
-
-    if (step.e != ERR_OK && !(step.power_cut && coin(s)))
-        return step.e;
-    if (dir == NULL)
-        return no_such("create", path, ei);
-    if (sim_dir_get(&dir->dir, name) != NULL)
-        return refused(EEXIST, "create", path, ei);
-    struct sim_inode *inode = sim_inode_new(s, is_dir);
-    if (inode == NULL)
-        return no_memory(ei);
-    (void)sim_inode_ref(inode); /* so that the failure below frees it */
-    enum err e = set_entry(s, &step, dir, name, inode, ei);
-    sim_inode_unref(inode);
-    if (e == ERR_OK && step.e == ERR_OK)
-        *out = inode;
-    return e != ERR_OK ? e : step.e;
 }
 
 static enum err find_file(struct sim_fs *s, const char *path, struct sim_inode **out,
@@ -195,11 +104,11 @@ static enum err find_file(struct sim_fs *s, const char *path, struct sim_inode *
     struct sim_inode *inode = sim_lookup(s, path);
 
     if (s->power_gone)
-        return power_is_gone(ei);
+        return sim_power_is_gone(ei);
     if (inode == NULL)
-        return no_such("open", path, ei);
+        return sim_no_such("open", path, ei);
     if (inode->is_dir)
-        return refused(EISDIR, "open", path, ei);
+        return sim_refused(EISDIR, "open", path, ei);
     *out = inode;
     return ERR_OK;
 }
@@ -214,11 +123,11 @@ static enum err sim_open(struct fs *fs, const char *path, enum file_mode mode, s
     enum err e = ERR_OK;
 
     if (f == NULL || path_copy == NULL) {
-        e = no_memory(ei);
+        e = sim_no_memory(ei);
         goto out;
     }
     mutex_lock(&s->lock);
-    e = mode == FILE_CREATE ? create_entry(s, path, false, &inode, ei)
+    e = mode == FILE_CREATE ? sim_create_entry(s, path, false, &inode, ei)
                             : find_file(s, path, &inode, ei);
     if (e != ERR_OK && s->power_gone)
         e = ERR_IO; /* whatever else was wrong with the call */
@@ -253,7 +162,7 @@ static enum err sim_size(struct file *f, uint64_t *out, struct errinfo *ei)
     struct sim_fs *s = sim_of(f->fs);
 
     mutex_lock(&s->lock);
-    enum err e = s->power_gone ? power_is_gone(ei) : ERR_OK;
+    enum err e = s->power_gone ? sim_power_is_gone(ei) : ERR_OK;
     if (e == ERR_OK)
         *out = sim_file_of(f)->inode->content.size;
     mutex_unlock(&s->lock);
@@ -267,7 +176,7 @@ static enum err sim_read_some(struct file *f, void *buffer, size_t size, uint64_
     const struct sim_content *c = &sim_file_of(f)->inode->content;
 
     mutex_lock(&s->lock);
-    enum err e = s->power_gone ? power_is_gone(ei) : ERR_OK;
+    enum err e = s->power_gone ? sim_power_is_gone(ei) : ERR_OK;
     if (e == ERR_OK) {
         size_t n = offset < c->size ? c->size - (size_t)offset : 0;
 
@@ -293,7 +202,7 @@ static enum err add_data_op(struct sim_inode *inode, const struct sim_data_op *l
         ok = sim_content_write(&inode->content, like->offset, like->data, like->size);
     if (!ok) {
         sim_data_op_free(op);
-        return no_memory(ei);
+        return sim_no_memory(ei);
     }
     sim_data_op_add(inode, op);
     return ERR_OK;
@@ -334,16 +243,16 @@ static enum err write_locked(struct file *f, const struct iovec *iov, int iov_co
     struct iov_cursor c;
 
     if (!sim_file_of(f)->writable)
-        return refused(EBADF, "write", f->path, ei);
+        return sim_refused(EBADF, "write", f->path, ei);
     enum err e = iov_cursor_init(&c, iov, iov_count, offset, ei);
     if (e != ERR_OK)
         return e;
     size_t size = (size_t)c.left_bytes;
     uint8_t *data = gather(iov, iov_count, size);
     if (data == NULL && size > 0)
-        return no_memory(ei);
+        return sim_no_memory(ei);
     bool was_gone = s->power_gone;
-    struct sim_step step = sim_step(s, true, ei);
+    struct sim_step step = sim_step_begin(s, true, ei);
     if (step.e != ERR_OK)
         size = was_gone ? 0 : torn_size(s, size);
     if (size > 0) {
@@ -381,7 +290,7 @@ static enum err settle_data_ops(struct sim_inode *inode, uint64_t number, bool t
         struct sim_data_op *op = inode->ops;
 
         if (to_platter && !apply_data_op(&inode->durable_content, op))
-            return no_memory(ei);
+            return sim_no_memory(ei);
         inode->ops = op->next;
         if (inode->ops == NULL)
             inode->ops_end = &inode->ops;
@@ -397,10 +306,10 @@ static enum err sync_locked(struct file *f, struct errinfo *ei)
     struct sim_fs *s = sim_of(f->fs);
     struct sim_inode *inode = sim_file_of(f)->inode;
     bool was_gone = s->power_gone;
-    struct sim_step step = sim_step(s, false, ei);
+    struct sim_step step = sim_step_begin(s, false, ei);
 
     sim_wait_while_slow(s, &step, ei);
-    if (step.e == ERR_OK || (step.power_cut && coin(s))) {
+    if (step.e == ERR_OK || (step.power_cut && sim_coin(s))) {
         enum err e = settle_data_ops(inode, step.number, true, ei);
         return step.e != ERR_OK ? step.e : e;
     }
@@ -438,11 +347,11 @@ static enum err sim_truncate(struct file *f, uint64_t size, struct errinfo *ei)
     struct sim_inode *inode = sim_file_of(f)->inode;
 
     if (!sim_file_of(f)->writable)
-        return refused(EINVAL, "truncate", f->path, ei);
+        return sim_refused(EINVAL, "truncate", f->path, ei);
     mutex_lock(&s->lock);
-    struct sim_step step = sim_step(s, size > inode->content.size, ei);
+    struct sim_step step = sim_step_begin(s, size > inode->content.size, ei);
     enum err e = step.e;
-    if (e == ERR_OK || (step.power_cut && coin(s))) {
+    if (e == ERR_OK || (step.power_cut && sim_coin(s))) {
         struct sim_data_op like = {.number = step.number, .truncation = true, .offset = size};
         enum err e_add = add_data_op(inode, &like, ei);
 
@@ -452,255 +361,12 @@ static enum err sim_truncate(struct file *f, uint64_t size, struct errinfo *ei)
     return e;
 }
 
-static enum err sim_mkdir(struct fs *fs, const char *path, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-    struct sim_inode *made;
-    enum err e = ERR_OK;
-
-    mutex_lock(&s->lock);
-    const struct sim_inode *there = sim_lookup(s, path);
-    if (s->power_gone)
-        e = power_is_gone(ei);
-    else if (there == NULL)
-        e = create_entry(s, path, true, &made, ei);
-    else if (!there->is_dir)
-        e = refused(EEXIST, "create directory", path, ei);
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-/* What rename(2) refuses. */
-static enum err check_rename(struct sim_fs *s, const char *from, const char *to,
-                             const struct sim_inode *inode, struct errinfo *ei)
-{
-    const struct sim_inode *target = sim_lookup(s, to);
-    size_t from_size = strlen(from);
-
-    if (strncmp(from, to, from_size) == 0 && to[from_size] == '/')
-        return refused(EINVAL, "rename into itself", from, ei);
-    if (target == NULL || target == inode)
-        return ERR_OK;
-    if (target->is_dir && !inode->is_dir)
-        return refused(EISDIR, "rename", from, ei);
-    if (!target->is_dir && inode->is_dir)
-        return refused(ENOTDIR, "rename", from, ei);
-    if (target->is_dir && target->dir.count > 0)
-        return refused(ENOTEMPTY, "rename", from, ei);
-    return ERR_OK;
-}
-
-static enum err rename_locked(struct sim_fs *s, const char *from, const char *to,
-                              struct errinfo *ei)
-{
-    const char *name, *to_name;
-    struct sim_inode *dir = sim_parent(s, from, &name), *to_dir = sim_parent(s, to, &to_name);
-    struct sim_step step = sim_step(s, false, ei);
-
-    if (step.e != ERR_OK && !(step.power_cut && coin(s)))
-        return step.e;
-    struct sim_inode *inode = dir != NULL ? sim_dir_get(&dir->dir, name) : NULL;
-    if (inode == NULL || to_dir == NULL)
-        return no_such("rename", from, ei);
-    enum err e = check_rename(s, from, to, inode, ei);
-    if (e != ERR_OK || sim_lookup(s, to) == inode)
-        return e; /* two names of one file: rename(2) does nothing */
-    struct sim_dir_op *op = dir_op_new(&step, SIM_RENAME, dir, name, inode);
-    if (op == NULL)
-        return no_memory(ei);
-    op->to_dir = sim_inode_ref(to_dir);
-    op->to_name = strdup(to_name);
-    if (op->to_name == NULL || !sim_dir_set(&to_dir->dir, to_name, inode)) {
-        sim_dir_op_free(op);
-        return no_memory(ei);
-    }
-    sim_dir_remove(&dir->dir, name);
-    sim_dir_op_add(s, op);
-    return step.e;
-}
-
-static enum err sim_rename(struct fs *fs, const char *from, const char *to, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-
-    mutex_lock(&s->lock);
-    enum err e = rename_locked(s, from, to, ei);
-    if (e != ERR_OK && s->power_gone)
-        e = ERR_IO; /* whatever else was wrong with the call */
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-static enum err link_locked(struct sim_fs *s, const char *from, const char *to, struct errinfo *ei)
-{
-    const char *to_name;
-    struct sim_inode *inode = sim_lookup(s, from), *to_dir = sim_parent(s, to, &to_name);
-    struct sim_step step = sim_step(s, true, ei);
-
-    if (step.e != ERR_OK && !(step.power_cut && coin(s)))
-        return step.e;
-    if (inode == NULL || to_dir == NULL)
-        return no_such("link", from, ei);
-    if (inode->is_dir)
-        return refused(EPERM, "link", from, ei);
-    if (sim_dir_get(&to_dir->dir, to_name) != NULL)
-        return refused(EEXIST, "link", to, ei);
-    enum err e = set_entry(s, &step, to_dir, to_name, inode, ei);
-    return e != ERR_OK ? e : step.e;
-}
-
-static enum err sim_link(struct fs *fs, const char *from, const char *to, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-
-    mutex_lock(&s->lock);
-    enum err e = link_locked(s, from, to, ei);
-    if (e != ERR_OK && s->power_gone)
-        e = ERR_IO; /* whatever else was wrong with the call */
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-static enum err unlink_locked(struct sim_fs *s, const char *path, struct errinfo *ei)
-{
-    const char *name;
-    struct sim_inode *dir = sim_parent(s, path, &name);
-    struct sim_step step = sim_step(s, false, ei);
-
-    if (step.e != ERR_OK && !(step.power_cut && coin(s)))
-        return step.e;
-    const struct sim_inode *inode = dir != NULL ? sim_dir_get(&dir->dir, name) : NULL;
-    if (inode == NULL)
-        return no_such("remove", path, ei);
-    if (inode->is_dir && inode->dir.count > 0)
-        return refused(ENOTEMPTY, "remove", path, ei);
-    struct sim_dir_op *op = dir_op_new(&step, SIM_REMOVE, dir, name, NULL);
-    if (op == NULL)
-        return no_memory(ei);
-    sim_dir_remove(&dir->dir, name);
-    sim_dir_op_add(s, op);
-    return step.e;
-}
-
-static enum err sim_unlink(struct fs *fs, const char *path, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-
-    mutex_lock(&s->lock);
-    enum err e = unlink_locked(s, path, ei);
-    if (e != ERR_OK && s->power_gone)
-        e = ERR_IO; /* whatever else was wrong with the call */
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-static enum err sim_exists(struct fs *fs, const char *path, bool *out, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-
-    mutex_lock(&s->lock);
-    enum err e = s->power_gone ? power_is_gone(ei) : ERR_OK;
-    if (e == ERR_OK)
-        *out = sim_lookup(s, path) != NULL;
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-static bool touches(const struct sim_dir_op *op, const struct sim_inode *dir)
-{
-    return op->dir == dir || op->to_dir == dir;
-}
-
-/*
- * Applies the pending operations of a directory. A rename between two directories is one
- * transaction: it takes everything before it along, in both directories, so that later syncs of
- * the other one do not undo it.
- */
-static enum err settle_dir_ops(struct sim_fs *s, const struct sim_inode *dir, uint64_t number,
-                               struct errinfo *ei)
-{
-    uint64_t everything_up_to = 0;
-
-    for (const struct sim_dir_op *op = s->dir_ops; op != NULL; op = op->next)
-        if (op->kind == SIM_RENAME && op->dir != op->to_dir && touches(op, dir) &&
-            op->number < number)
-            everything_up_to = op->number + 1;
-    for (struct sim_dir_op **link = &s->dir_ops; *link != NULL;) {
-        struct sim_dir_op *op = *link;
-
-        if (op->number >= everything_up_to && (op->number >= number || !touches(op, dir))) {
-            link = &op->next;
-            continue;
-        }
-        if (!sim_dir_op_apply(op))
-            return no_memory(ei);
-        *link = op->next;
-        if (*link == NULL)
-            s->dir_ops_end = link;
-        sim_dir_op_free(op);
-    }
-    return ERR_OK;
-}
-
-static enum err sync_dir_locked(struct sim_fs *s, const char *path, struct errinfo *ei)
-{
-    struct sim_inode *dir = sim_lookup(s, path);
-    struct sim_step step = sim_step(s, false, ei);
-
-    if (step.e == ERR_OK && dir == NULL)
-        return no_such("sync directory", path, ei);
-    if (step.e == ERR_OK && !dir->is_dir)
-        return refused(ENOTDIR, "sync directory", path, ei);
-    if (dir != NULL)
-        (void)sim_inode_ref(dir); /* waiting gives the lock back */
-    sim_wait_while_slow(s, &step, ei);
-    enum err e = step.e;
-    /* A failed one keeps its operations pending: a journal either takes them or stops for good. */
-    if (dir != NULL && (e == ERR_OK || (step.power_cut && coin(s)))) {
-        enum err e_settle = settle_dir_ops(s, dir, step.number, ei);
-
-        e = e != ERR_OK ? e : e_settle;
-    }
-    sim_inode_unref(dir);
-    return e;
-}
-
-static enum err sim_sync_dir(struct fs *fs, const char *path, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-
-    mutex_lock(&s->lock);
-    enum err e = sync_dir_locked(s, path, ei);
-    mutex_unlock(&s->lock);
-    return e;
-}
-
-static enum err sim_list(struct fs *fs, const char *path, struct name_list *out, struct errinfo *ei)
-{
-    struct sim_fs *s = sim_of(fs);
-    enum err e = ERR_OK;
-
-    mutex_lock(&s->lock);
-    const struct sim_inode *dir = sim_lookup(s, path);
-    if (s->power_gone)
-        e = power_is_gone(ei);
-    else if (dir == NULL)
-        e = no_such("list", path, ei);
-    else if (!dir->is_dir)
-        e = refused(ENOTDIR, "list", path, ei);
-    else
-        for (size_t i = 0; e == ERR_OK && i < dir->dir.count; i++)
-            e = name_list_add(out, dir->dir.entries[i].name, ei);
-    mutex_unlock(&s->lock);
-    return e;
-}
-
 static enum err sim_free_bytes(struct fs *fs, uint64_t *out, struct errinfo *ei)
 {
     struct sim_fs *s = sim_of(fs);
 
     mutex_lock(&s->lock);
-    enum err e = s->power_gone ? power_is_gone(ei) : ERR_OK;
+    enum err e = s->power_gone ? sim_power_is_gone(ei) : ERR_OK;
     if (e == ERR_OK)
         *out = s->fault == FS_SIM_FAULT_NO_SPACE && s->op_count >= s->fault_at ? 0 : sim_disk_bytes;
     mutex_unlock(&s->lock);
@@ -712,7 +378,7 @@ static enum err make_lock_file(struct sim_fs *s, struct errinfo *ei)
 {
     struct sim_inode *made;
 
-    return sim_lookup(s, "lock") != NULL ? ERR_OK : create_entry(s, "lock", false, &made, ei);
+    return sim_lookup(s, "lock") != NULL ? ERR_OK : sim_create_entry(s, "lock", false, &made, ei);
 }
 
 static enum err sim_lock(struct fs *fs, struct errinfo *ei)
@@ -722,7 +388,7 @@ static enum err sim_lock(struct fs *fs, struct errinfo *ei)
 
     mutex_lock(&s->lock);
     if (s->power_gone)
-        e = power_is_gone(ei);
+        e = sim_power_is_gone(ei);
     else if (s->locked)
         e = errinfo_set(ei, ERR_LOCKED, 0, "%s is locked", fs->dir);
     else
@@ -792,7 +458,7 @@ enum err fs_sim_new(uint64_t seed, struct fs **out, struct errinfo *ei)
     if (s == NULL || dir == NULL) {
         free(s);
         free(dir);
-        return no_memory(ei);
+        return sim_no_memory(ei);
     }
     s->base = (struct fs){&sim_fs_ops, FS_SIM, dir};
     mutex_init(&s->lock);
@@ -803,7 +469,7 @@ enum err fs_sim_new(uint64_t seed, struct fs **out, struct errinfo *ei)
     s->root = sim_inode_new(s, true);
     if (s->root == NULL) {
         sim_free(&s->base);
-        return no_memory(ei);
+        return sim_no_memory(ei);
     }
     (void)sim_inode_ref(s->root); /* the layer's own reference */
     *out = &s->base;

@@ -110,4 +110,41 @@ void sim_dir_op_add(struct sim_fs *s, struct sim_dir_op *op);
 /* The inode at a path in the volatile state, or NULL. */
 struct sim_inode *sim_lookup(const struct sim_fs *s, const char *path);
 
+/* What becomes of one mutating call. */
+struct sim_step {
+    enum err e;
+    bool power_cut;  /* this call is the one the power went out in: it may have happened or not */
+    uint64_t number; /* which operation it is */
+};
+
+static inline struct sim_fs *sim_of(struct fs *fs)
+{
+    return (struct sim_fs *)fs;
+}
+
+/* The functions below need the layer's lock. */
+bool sim_coin(struct sim_fs *s);
+/* Called first by every call that changes something: counts it and decides its fate. */
+struct sim_step sim_step_begin(struct sim_fs *s, bool needs_space, struct errinfo *ei);
+/* Syncs only: blocks while FS_SIM_FAULT_SLOW is armed for this operation, without the lock. */
+void sim_wait_while_slow(struct sim_fs *s, struct sim_step *step, struct errinfo *ei);
+/* A new file or directory. *out is borrowed from its entry. */
+enum err sim_create_entry(struct sim_fs *s, const char *path, bool is_dir, struct sim_inode **out,
+                          struct errinfo *ei);
+
+/* Stories of the usual failures. */
+enum err sim_power_is_gone(struct errinfo *ei);
+enum err sim_no_memory(struct errinfo *ei);
+enum err sim_no_such(const char *what, const char *path, struct errinfo *ei);
+enum err sim_refused(int sys_errno, const char *what, const char *path, struct errinfo *ei);
+
+/* file_sim_names.c: operations of struct fs_ops; they take the lock themselves. */
+enum err sim_mkdir(struct fs *fs, const char *path, struct errinfo *ei);
+enum err sim_rename(struct fs *fs, const char *from, const char *to, struct errinfo *ei);
+enum err sim_link(struct fs *fs, const char *from, const char *to, struct errinfo *ei);
+enum err sim_unlink(struct fs *fs, const char *path, struct errinfo *ei);
+enum err sim_exists(struct fs *fs, const char *path, bool *out, struct errinfo *ei);
+enum err sim_sync_dir(struct fs *fs, const char *path, struct errinfo *ei);
+enum err sim_list(struct fs *fs, const char *path, struct name_list *out, struct errinfo *ei);
+
 #endif

@@ -23,8 +23,8 @@ size_t float_format_g(double v, char *out);
 /* Sample values in Prometheus's JSON: 'f', or 'e' when |v| < 1e-6 or |v| >= 1e21. */
 size_t float_format_json(double v, char *out);
 /* Go's strconv.ParseFloat(text, 64): decimal and hexadecimal floats, "inf", "+Inf", "infinity" and
- * "nan" (Go's bits) in any case. No underscores. False when the text is not a number; overflow gives +-Inf and
- * true. */
+ * "nan" (Go's bits) in any case. No underscores. False when the text is not a number; overflow
+ * gives +-Inf and true. */
 bool float_parse(struct str text, double *out);
 
 #endif
