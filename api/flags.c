@@ -1,0 +1,407 @@
+#include "api/flags.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/json_internal.h"
+#include "engine/engine.h"
+#include "promql/ast.h"
+
+enum flag_kind {
+    KIND_TEXT,
+    KIND_BOOL,
+    KIND_DURATION,
+    KIND_SIZE,
+    KIND_MEMORY,
+    KIND_COUNT,
+    KIND_CHOICE
+};
+
+enum flag_id {
+    FLAG_CONFIG_FILE,
+    FLAG_PATH,
+    FLAG_RETENTION_TIME,
+    FLAG_RETENTION_SIZE,
+    FLAG_MEMORY_LIMIT,
+    FLAG_SHARDS,
+    FLAG_SEAL_INTERVAL,
+    FLAG_CLOCK,
+    FLAG_WAL_SYNC,
+    FLAG_WAL_SYNC_INTERVAL,
+    FLAG_WAL_IO,
+    FLAG_REPLAY_THREADS,
+    FLAG_COMPACTOR_THREADS,
+    FLAG_LISTEN,
+    FLAG_MAX_REQUEST,
+    FLAG_ADMIN_API,
+    FLAG_LIFECYCLE,
+    FLAG_QUERY_TIMEOUT,
+    FLAG_QUERY_CONCURRENCY,
+    FLAG_QUERY_SAMPLES,
+    FLAG_QUERY_MEMORY,
+    FLAG_QUERY_TOTAL_MEMORY,
+    FLAG_LOOKBACK,
+    FLAG_FEATURE,
+    FLAG_LOG_LEVEL,
+    FLAG_LOG_FORMAT,
+    FLAG_COUNT,
+};
+_Static_assert((int)FLAG_COUNT <= (int)FLAG_COUNT_MAX, "FLAG_COUNT_MAX is too small");
+
+struct flag_spec {
+    const char *name;
+    enum flag_kind kind;
+    const char *fallback; /* default, as text */
+    const char *help;
+    const char *choices[4]; /* KIND_CHOICE; the value is the index */
+    uint64_t least, most;   /* numbers; most 0: no bound */
+    const char *only_value; /* other values do nothing yet; "": no value does */
+};
+
+static const struct flag_spec specs[FLAG_COUNT] = {
+    [FLAG_CONFIG_FILE] = {"config.file", KIND_TEXT, "", "YAML configuration (optional)"},
+    [FLAG_PATH] = {"storage.tsdb.path", KIND_TEXT, "data/", "where the data lie"},
+    [FLAG_RETENTION_TIME] = {"storage.tsdb.retention.time", KIND_DURATION, "15d",
+                             "age after which data go (no effect yet)"},
+    [FLAG_RETENTION_SIZE] = {"storage.tsdb.retention.size", KIND_SIZE, "0",
+                             "size beyond which data go, 0 for none (no effect yet)"},
+    [FLAG_MEMORY_LIMIT] =
+        {"storage.memory-limit", KIND_MEMORY, "60%",
+         "memory of the store and of queries: a share of the cgroup's limit or of "
+         "the machine's memory, or a size"},
+    [FLAG_SHARDS] =
+        {"storage.shards", KIND_COUNT, "0",
+         "units of parallel work of a new data directory, a power of two; 0: by memory, "
+         "at least 16",
+         .most = WAL_SHARD_COUNT_MAX},
+    [FLAG_SEAL_INTERVAL] = {"storage.seal-interval", KIND_DURATION, "30m",
+                            "longest time between seals (not built yet)", .only_value = ""},
+    [FLAG_CLOCK] = {"storage.clock", KIND_CHOICE, "wall",
+                    "wall, or data: the newest accepted timestamp is now (data is not built yet)",
+                    .choices = {"wall", "data"}, .only_value = "wall"},
+    [FLAG_WAL_SYNC] = {"wal.sync", KIND_CHOICE, "always",
+                       "always: answered when on disk; interval: synced every "
+                       "--wal.sync-interval; never: left to the kernel",
+                       .choices = {"always", "interval", "never"}},
+    [FLAG_WAL_SYNC_INTERVAL] = {"wal.sync-interval", KIND_DURATION, "1s", "for --wal.sync=interval",
+                                .least = 1, .most = 3600000},
+    [FLAG_WAL_IO] = {"wal.io", KIND_CHOICE, "auto",
+                     "auto: io_uring where the kernel allows it, else plain calls",
+                     .choices = {"auto", "uring", "posix"}},
+    [FLAG_REPLAY_THREADS] = {"wal.replay-threads", KIND_COUNT, "0",
+                             "threads of the replay, 0 for all cores", .most = 4096},
+    [FLAG_COMPACTOR_THREADS] = {"compactor.threads", KIND_COUNT, "0",
+                                "workers of the compactor, 0 for half the cores (not built yet)",
+                                .only_value = ""},
+    [FLAG_LISTEN] = {"web.listen-address", KIND_TEXT, "127.0.0.1:9440", "host:port to listen on"},
+    [FLAG_MAX_REQUEST] = {"web.max-request-size", KIND_SIZE, "32MiB",
+                          "largest decoded remote-write body", .least = 1024,
+                          .most = (uint64_t)1 << 30},
+    [FLAG_ADMIN_API] = {"web.enable-admin-api", KIND_BOOL, "false",
+                        "delete and snapshot endpoints (not built yet)", .only_value = "false"},
+    [FLAG_LIFECYCLE] = {"web.enable-lifecycle", KIND_BOOL, "false",
+                        "/-/reload and /-/quit (not built yet)", .only_value = "false"},
+    [FLAG_QUERY_TIMEOUT] = {"query.timeout", KIND_DURATION, "2m",
+                            "longest run of a query, its wait included", .least = 1,
+                            .most = 86400000},
+    [FLAG_QUERY_CONCURRENCY] = {"query.max-concurrency", KIND_COUNT, "20",
+                                "queries at once; others wait", .least = 1, .most = 1000},
+    [FLAG_QUERY_SAMPLES] = {"query.max-samples", KIND_COUNT, "50000000",
+                            "samples one query may hold", .least = 1},
+    [FLAG_QUERY_MEMORY] = {"query.max-memory", KIND_SIZE, "1GiB", "memory of one query",
+                           .least = 1 << 20},
+    [FLAG_QUERY_TOTAL_MEMORY] = {"query.max-total-memory", KIND_SIZE, "0",
+                                 "memory of all queries; 0: half the memory limit"},
+    [FLAG_LOOKBACK] = {"query.lookback-delta", KIND_DURATION, "5m",
+                       "how far an instant selector looks back", .least = 1,
+                       .most = (uint64_t)1 << 40},
+    [FLAG_FEATURE] = {"enable-feature", KIND_TEXT, "",
+                      "experimental features, a comma-separated list of "
+                      "promql-experimental-functions and promql-delayed-name-removal"},
+    [FLAG_LOG_LEVEL] = {"log.level", KIND_CHOICE, "info", "debug, info, warn or error",
+                        .choices = {"debug", "info", "warn", "error"}},
+    [FLAG_LOG_FORMAT] = {"log.format", KIND_CHOICE, "logfmt", "logfmt or json",
+                         .choices = {"logfmt", "json"}},
+};
+
+/* What was read: each flag's text, and its number where it has one. */
+struct reading {
+    const char *text[FLAG_COUNT];
+    uint64_t number[FLAG_COUNT];
+    bool given[FLAG_COUNT];
+    uint64_t machine_memory_bytes;
+    struct byte_writer *why;
+};
+
+bool flags_size_parse(struct str text, uint64_t *out)
+{
+    static const struct {
+        const char *name;
+        unsigned shift;
+    } units[] = {{"", 0},    {"B", 0},    {"KB", 10}, {"KiB", 10}, {"MB", 20}, {"MiB", 20},
+                 {"GB", 30}, {"GiB", 30}, {"TB", 40}, {"TiB", 40}, {"PB", 50}, {"PiB", 50},
+                 {"K", 10},  {"M", 20},   {"G", 30},  {"T", 40}};
+    uint64_t v = 0;
+    size_t i = 0;
+
+    for (; i < text.size && text.data[i] >= '0' && text.data[i] <= '9'; i++)
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(text.data[i] - '0'), &v))
+            return false;
+    if (i == 0)
+        return false;
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        if (!str_equal((struct str){text.data + i, text.size - i}, str_from(units[u].name)))
+            continue;
+        if (v > UINT64_MAX >> units[u].shift)
+            return false;
+        *out = v << units[u].shift;
+        return true;
+    }
+    return false;
+}
+
+static bool memory_parse(const char *text, uint64_t machine, uint64_t *out)
+{
+    size_t size = strlen(text);
+    char *end = NULL;
+    unsigned long percent = 0;
+
+    if (size == 0 || text[size - 1] != '%')
+        return flags_size_parse(str_from(text), out) && *out > 0;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    percent = strtoul(text, &end, 10);
+    if (end != text + size - 1 || percent < 1 || percent > 100)
+        return false;
+    *out = machine / 100 * percent;
+    return true;
+}
+
+static bool duration_parse(const char *text, uint64_t *out)
+{
+    int64_t ms = 0;
+
+    if (promql_duration_parse(str_from(text), &ms, NULL) != ERR_OK || ms < 0)
+        return false;
+    *out = (uint64_t)ms;
+    return true;
+}
+
+static bool choice_parse(const struct flag_spec *spec, const char *text, uint64_t *out)
+{
+    for (size_t i = 0; i < sizeof spec->choices / sizeof spec->choices[0]; i++) {
+        if (spec->choices[i] != NULL && strcmp(spec->choices[i], text) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool value_parse(const struct flag_spec *spec, const char *text, uint64_t machine,
+                        uint64_t *out)
+{
+    bool ok = true;
+
+    switch (spec->kind) {
+    case KIND_TEXT:
+        return true;
+    case KIND_BOOL:
+        *out = strcmp(text, "true") == 0;
+        return *out == 1 || strcmp(text, "false") == 0;
+    case KIND_CHOICE:
+        return choice_parse(spec, text, out);
+    case KIND_DURATION:
+        ok = duration_parse(text, out);
+        break;
+    case KIND_SIZE:
+        ok = flags_size_parse(str_from(text), out);
+        break;
+    case KIND_MEMORY:
+        ok = memory_parse(text, machine, out);
+        break;
+    case KIND_COUNT:
+        ok = flags_size_parse(str_from(text), out) && text[strlen(text) - 1] >= '0' &&
+             text[strlen(text) - 1] <= '9';
+        break;
+    }
+    return ok && *out >= spec->least && (spec->most == 0 || *out <= spec->most);
+}
+
+static enum flags_outcome wrong(struct byte_writer *why, const char *format, ...) PRINTF_LIKE(2, 3);
+static enum flags_outcome wrong(struct byte_writer *why, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args); /* may cut */
+    va_end(args);
+    writer_reset(why);
+    writer_printf(why, "rimstone: error: %s, try --help\n", text);
+    return FLAGS_WRONG;
+}
+
+static enum flags_outcome value_set(struct reading *in, enum flag_id id, const char *text)
+{
+    const struct flag_spec *spec = &specs[id];
+
+    if (in->given[id])
+        return wrong(in->why, "flag --%s is given twice", spec->name);
+    in->given[id] = true;
+    in->text[id] = text;
+    if (!value_parse(spec, text, in->machine_memory_bytes, &in->number[id]))
+        return wrong(in->why, "\"%s\" is no value for --%s", text, spec->name);
+    if (spec->only_value != NULL && strcmp(spec->only_value, text) != 0)
+        return wrong(in->why, "--%s=%s does nothing in this version", spec->name, text);
+    return FLAGS_RUN;
+}
+
+static enum flag_id flag_find(struct str name)
+{
+    size_t id = 0;
+
+    while (id < FLAG_COUNT && !str_equal(name, str_from(specs[id].name)))
+        id++;
+    return (enum flag_id)id;
+}
+
+/* Reads argv[*index] (which begins with "--") and its value, and steps behind both. */
+static enum flags_outcome flag_read(struct reading *in, int argc, char *const *argv, int *index)
+{
+    const char *arg = argv[(*index)++] + 2;
+    const char *equal = strchr(arg, '=');
+    struct str name = {arg, equal == NULL ? strlen(arg) : (size_t)(equal - arg)};
+    enum flag_id id = flag_find(name);
+
+    if (id == FLAG_COUNT && name.size > 3 && memcmp(name.data, "no-", 3) == 0 && equal == NULL) {
+        id = flag_find((struct str){name.data + 3, name.size - 3});
+        if (id != FLAG_COUNT && specs[id].kind == KIND_BOOL)
+            return value_set(in, id, "false");
+        id = FLAG_COUNT;
+    }
+    if (id == FLAG_COUNT)
+        return wrong(in->why, "unknown long flag '--%.*s'", STR_ARGS(name));
+    if (equal != NULL)
+        return value_set(in, id, equal + 1);
+    if (specs[id].kind == KIND_BOOL)
+        return value_set(in, id, "true");
+    if (*index >= argc)
+        return wrong(in->why, "expected argument for flag '--%s'", specs[id].name);
+    return value_set(in, id, argv[(*index)++]);
+}
+
+static void help_write(struct byte_writer *text)
+{
+    json_raw(text, "usage: rimstone [<flags>]\n\n"
+                   "A Prometheus-compatible time-series store.\n\nFlags:\n");
+    for (size_t i = 0; i < FLAG_COUNT; i++) {
+        const char *quote = specs[i].kind == KIND_TEXT ? "\"" : "";
+
+        writer_printf(text, "  --%s", specs[i].name);
+        if (specs[i].kind != KIND_BOOL)
+            writer_printf(text, "=%s%s%s", quote, specs[i].fallback, quote);
+        writer_printf(text, "\n        %s\n", specs[i].help);
+    }
+    json_raw(text, "  --help\n        this list\n  --version\n        the version\n");
+}
+
+/* The features in a comma-separated list. */
+static enum flags_outcome features_parse(struct reading *in, struct server_flags *out)
+{
+    const char *text = in->text[FLAG_FEATURE];
+
+    while (*text != '\0') {
+        size_t size = strcspn(text, ",");
+        struct str name = {text, size};
+
+        text += size + (text[size] == ',');
+        if (str_equal(name, STR_LITERAL("promql-experimental-functions")))
+            out->experimental_functions = true;
+        else if (str_equal(name, STR_LITERAL("promql-delayed-name-removal")))
+            out->delayed_name_removal = true;
+        else if (size > 0)
+            return wrong(in->why, "--enable-feature: this version has no feature \"%.*s\"",
+                         STR_ARGS(name));
+    }
+    return FLAGS_RUN;
+}
+
+static bool is_power_of_two(uint64_t v)
+{
+    return v != 0 && (v & (v - 1)) == 0;
+}
+
+static void fill(const struct reading *in, struct server_flags *out)
+{
+    const uint64_t *n = in->number;
+
+    out->config_file = in->text[FLAG_CONFIG_FILE][0] == '\0' ? NULL : in->text[FLAG_CONFIG_FILE];
+    out->data_dir = in->text[FLAG_PATH];
+    out->retention_time = in->text[FLAG_RETENTION_TIME];
+    out->retention_given = in->given[FLAG_RETENTION_TIME] || in->given[FLAG_RETENTION_SIZE];
+    out->memory_limit_bytes = n[FLAG_MEMORY_LIMIT];
+    out->shard_count = (uint32_t)n[FLAG_SHARDS];
+    out->wal_sync = (enum wal_sync)n[FLAG_WAL_SYNC];
+    out->wal_sync_interval_ms = (uint32_t)n[FLAG_WAL_SYNC_INTERVAL];
+    out->wal_io = (enum fs_io)n[FLAG_WAL_IO];
+    out->replay_threads = (uint32_t)n[FLAG_REPLAY_THREADS];
+    out->listen_address = in->text[FLAG_LISTEN];
+    out->max_request_bytes = (size_t)n[FLAG_MAX_REQUEST];
+    out->query_timeout_ms = n[FLAG_QUERY_TIMEOUT];
+    out->query_concurrency = (uint32_t)n[FLAG_QUERY_CONCURRENCY];
+    out->query_max_samples = n[FLAG_QUERY_SAMPLES];
+    out->query_max_memory_bytes = n[FLAG_QUERY_MEMORY];
+    out->query_total_memory_bytes =
+        n[FLAG_QUERY_TOTAL_MEMORY] != 0 ? n[FLAG_QUERY_TOTAL_MEMORY] : out->memory_limit_bytes / 2;
+    out->lookback_delta_ms = n[FLAG_LOOKBACK];
+    out->log_level = (enum log_level)n[FLAG_LOG_LEVEL];
+    out->log_format = (enum log_format)n[FLAG_LOG_FORMAT];
+    for (size_t i = 0; i < FLAG_COUNT; i++)
+        out->rows[i] = (struct api_flag){specs[i].name, in->text[i]};
+    out->row_count = FLAG_COUNT;
+}
+
+enum flags_outcome flags_parse(int argc, char *const *argv, uint64_t machine_memory_bytes,
+                               struct server_flags *out, struct byte_writer *text)
+{
+    struct reading in = {.machine_memory_bytes = machine_memory_bytes, .why = text};
+    int index = 1;
+
+    *out = (struct server_flags){0};
+    while (index < argc) {
+        enum flags_outcome outcome = FLAGS_RUN;
+
+        if (strcmp(argv[index], "--help") == 0 || strcmp(argv[index], "-h") == 0) {
+            help_write(text);
+            return FLAGS_PRINT;
+        }
+        if (strcmp(argv[index], "--version") == 0) {
+            writer_printf(text, "rimstone, version %s\n", api_version);
+            return FLAGS_PRINT;
+        }
+        if (strncmp(argv[index], "--", 2) != 0)
+            return wrong(text, "unexpected %s", argv[index]);
+        outcome = flag_read(&in, argc, argv, &index);
+        if (outcome != FLAGS_RUN)
+            return outcome;
+    }
+    for (size_t i = 0; i < FLAG_COUNT; i++) {
+        if (in.given[i])
+            continue;
+        in.text[i] = specs[i].fallback;
+        if (!value_parse(&specs[i], in.text[i], machine_memory_bytes, &in.number[i]))
+            return wrong(text, "the default of --%s does not fit this machine", specs[i].name);
+    }
+    if (in.number[FLAG_SHARDS] != 0 && !is_power_of_two(in.number[FLAG_SHARDS]))
+        return wrong(text, "--storage.shards=%s is no power of two", in.text[FLAG_SHARDS]);
+    if (strchr(in.text[FLAG_LISTEN], ':') == NULL)
+        return wrong(text, "--web.listen-address=%s is not host:port", in.text[FLAG_LISTEN]);
+    if (in.text[FLAG_PATH][0] == '\0')
+        return wrong(text, "--storage.tsdb.path is empty");
+    fill(&in, out);
+    return features_parse(&in, out);
+}

@@ -1,0 +1,272 @@
+#include "api/server.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "api/http_callbacks_internal.h"
+#include "api/http_internal.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+enum {
+    LISTEN_BACKLOG = 1024,
+    CONNECTION_LIMIT_DEFAULT = 4096,
+    CONNECTION_TIMEOUT_DEFAULT_S = 300,
+    /* Headers, and the piece of a body that one read gives. */
+    CONNECTION_MEMORY_BYTES = 128 << 10,
+    DESCRIPTORS_RESERVED = 64, /* for the log, the store and the watchers */
+    QUERY_QUEUE_LIMIT = 4096,
+    REQUEST_MEMORY_SHARE = 4, /* bodies may take a quarter of the memory limit */
+};
+
+const char api_version[] = RIMSTONE_VERSION;
+const char api_prometheus_version[] = "3.0.0+rimstone." RIMSTONE_VERSION;
+
+/* Splits "host:port", "[v6]:port" or ":port" and resolves it; the caller frees *out. */
+static enum err address_resolve(const char *address, struct addrinfo **out, struct errinfo *ei)
+{
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
+                             .ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM};
+    char host[256] = {0};
+    const char *colon = strrchr(address, ':');
+    size_t size = colon == NULL ? 0 : (size_t)(colon - address);
+    const char *start = address;
+    int code = 0;
+
+    if (colon == NULL || size >= sizeof host)
+        return errinfo_set(ei, ERR_INVALID, 0, "listen address \"%s\" is not host:port", address);
+    if (size >= 2 && start[0] == '[' && start[size - 1] == ']') {
+        start++;
+        size -= 2;
+    }
+    memcpy(host, start, size);
+    code = getaddrinfo(size == 0 ? NULL : host, colon + 1, &hints, out);
+    if (code != 0)
+        return errinfo_set(ei, ERR_INVALID, 0, "listen address \"%s\": %s", address,
+                           gai_strerror(code));
+    return ERR_OK;
+}
+
+static enum err socket_listen(const struct addrinfo *to, const char *address, int *out,
+                              struct errinfo *ei)
+{
+    int one = 1;
+    int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, to->ai_protocol);
+
+    if (fd < 0)
+        return errinfo_set(ei, ERR_IO, errno, "socket for %s", address);
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, to->ai_addr, to->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
+        enum err e = errinfo_set(ei, ERR_IO, errno, "listen on %s", address);
+
+        (void)close(fd); /* never used */
+        return e;
+    }
+    *out = fd;
+    return ERR_OK;
+}
+
+static enum err server_listen(struct api_server *s, struct errinfo *ei)
+{
+    struct addrinfo *addresses = NULL;
+    struct sockaddr_storage bound = {0};
+    socklen_t size = sizeof bound;
+    enum err e = address_resolve(s->options.listen_address, &addresses, ei);
+
+    if (e != ERR_OK)
+        return e;
+    e = socket_listen(addresses, s->options.listen_address, &s->listen_fd, ei);
+    freeaddrinfo(addresses);
+    if (e != ERR_OK)
+        return e;
+    if (getsockname(s->listen_fd, (struct sockaddr *)&bound, &size) != 0)
+        return errinfo_set(ei, ERR_IO, errno, "address of %s", s->options.listen_address);
+    s->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                                : ((struct sockaddr_in *)&bound)->sin_port);
+    return ERR_OK;
+}
+
+static unsigned connection_limit(uint32_t wanted)
+{
+    struct rlimit limit = {0};
+    unsigned count = wanted == 0 ? CONNECTION_LIMIT_DEFAULT : wanted;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur > 2 * DESCRIPTORS_RESERVED && count > limit.rlim_cur - DESCRIPTORS_RESERVED)
+        count = (unsigned)limit.rlim_cur - DESCRIPTORS_RESERVED;
+    return count;
+}
+
+/* libmicrohttpd's own messages: broken connections, mostly. */
+static void daemon_log(void *cls, const char *format, va_list args)
+{
+    char text[512];
+
+    (void)cls;
+    if (!log_enabled(LOG_LEVEL_DEBUG))
+        return;
+    (void)vsnprintf(text, sizeof text, format, args); /* may cut */
+    text[strcspn(text, "\n")] = '\0';
+    LOG_DEBUG("http", LOG_STR("message", text));
+}
+
+static enum err daemon_start(struct api_server *s, struct errinfo *ei)
+{
+    uint32_t threads = s->options.http_threads;
+    unsigned timeout_s = s->options.connection_timeout_s == 0 ? CONNECTION_TIMEOUT_DEFAULT_S
+                                                              : s->options.connection_timeout_s;
+    unsigned limit = connection_limit(s->options.connection_limit);
+
+    if (threads == 0)
+        threads = thread_cpu_count();
+    if (threads < 2)
+        threads = 2;
+    if (limit < threads)
+        limit = threads;
+    s->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        request_access, s, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+        s->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)threads, MHD_OPTION_CONNECTION_LIMIT,
+        limit, MHD_OPTION_CONNECTION_TIMEOUT, timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_URI_LOG_CALLBACK, uri_begin, s, MHD_OPTION_NOTIFY_COMPLETED, request_completed,
+        s, MHD_OPTION_END);
+    if (s->daemon == NULL)
+        return errinfo_set(ei, ERR_IO, errno, "start the HTTP server");
+    return ERR_OK;
+}
+
+static void budgets_init(struct api_server *s)
+{
+    const struct api_options *o = &s->options;
+    uint64_t bodies = o->memory == NULL ? UINT64_MAX : o->memory->limit_bytes;
+
+    if (bodies != UINT64_MAX) {
+        uint64_t least = 2 * (uint64_t)body_compressed_max(o->max_request_bytes);
+
+        bodies /= REQUEST_MEMORY_SHARE;
+        bodies = bodies < least ? least : bodies; /* one full-size request always fits */
+    }
+    budget_init(&s->request_memory, "request memory", bodies, o->memory);
+    budget_init(&s->query_memory, "memory of all queries", o->query_total_memory_bytes, o->memory);
+}
+
+enum err api_server_new(const struct api_options *options, struct api_server **out,
+                        struct errinfo *ei)
+{
+    struct api_server *s = calloc(1, sizeof *s);
+    enum err e = ERR_OK;
+
+    if (s == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "HTTP server");
+    s->options = *options;
+    s->listen_fd = -1;
+    s->start_mono_ns = clock_mono_ns();
+    s->start_ms = clock_now_ms(options->clock);
+    mutex_init(&s->lock);
+    cond_init(&s->idle);
+    budgets_init(s);
+    buffer_pool_init(&s->buffers, &s->request_memory);
+    api_metrics_register(s);
+    s->no_content = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (s->no_content == NULL) {
+        e = errinfo_set(ei, ERR_NOMEM, 0, "HTTP server");
+        goto out;
+    }
+    e = hangup_watcher_new(&s->hangups, ei);
+    if (e == ERR_OK)
+        e = thread_pool_new("query", options->query_concurrency, QUERY_QUEUE_LIMIT, &s->query_pool,
+                            ei);
+    if (e == ERR_OK)
+        e = server_listen(s, ei);
+    if (e == ERR_OK)
+        e = daemon_start(s, ei);
+    if (e == ERR_OK)
+        *out = TAKE(s);
+out:
+    api_server_free(s);
+    return e;
+}
+
+uint16_t api_server_port(const struct api_server *s)
+{
+    return s->port;
+}
+
+void api_server_set_engine(struct api_server *s, struct engine *engine)
+{
+    atomic_store_explicit(&s->engine, engine, memory_order_release);
+}
+
+void api_server_set_ready(struct api_server *s)
+{
+    atomic_store_explicit(&s->ready, true, memory_order_release);
+}
+
+/* Waits until *count is 0 or the time has come. */
+static bool wait_until_zero(struct api_server *s, _Atomic uint64_t *count, uint64_t deadline_ns)
+{
+    bool in_time = true;
+
+    mutex_lock(&s->lock);
+    while (atomic_load(count) != 0 && in_time)
+        in_time = cond_wait_until(&s->idle, &s->lock, deadline_ns);
+    mutex_unlock(&s->lock);
+    return atomic_load(count) == 0;
+}
+
+bool api_server_stop(struct api_server *s, uint32_t deadline_ms)
+{
+    uint64_t now_ns = clock_mono_ns();
+    uint64_t deadline_ns = now_ns + (uint64_t)deadline_ms * 1000000U;
+    int fd = -1;
+
+    atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
+    atomic_store_explicit(&s->ready, false, memory_order_release);
+    fd = MHD_quiesce_daemon(s->daemon);
+    if (fd >= 0)
+        (void)close(fd); /* nothing is accepted any more */
+    s->listen_fd = -1;
+    if (!wait_until_zero(s, &s->active_count, now_ns + (deadline_ns - now_ns) / 2)) {
+        hangup_stop_all(s->hangups);
+        /* Half-sent requests may stay; suspended ones must come back before the daemon ends. */
+        if (!wait_until_zero(s, &s->suspended_count, deadline_ns))
+            return false;
+    }
+    thread_pool_wait(s->query_pool);
+    MHD_stop_daemon(s->daemon);
+    s->daemon = NULL;
+    return true;
+}
+
+void api_server_free(struct api_server *s)
+{
+    if (s == NULL)
+        return;
+    if (s->daemon != NULL)
+        MHD_stop_daemon(s->daemon);
+    if (s->listen_fd >= 0)
+        (void)close(s->listen_fd); /* nothing to lose */
+    thread_pool_free(s->query_pool);
+    hangup_watcher_free(s->hangups);
+    if (s->no_content != NULL)
+        MHD_destroy_response(s->no_content);
+    while (s->workspaces != NULL) {
+        struct write_workspace *ws = s->workspaces;
+
+        s->workspaces = ws->next;
+        write_workspace_free(ws);
+    }
+    buffer_pool_done(&s->buffers);
+    cond_done(&s->idle);
+    mutex_done(&s->lock);
+    free(s);
+}
