@@ -87,7 +87,7 @@ static bool is_null(const struct parser *p)
            str_equal(text, STR_LITERAL("null"));
 }
 
-static enum err warn(struct parser *p, const struct key *key, const char *why)
+static enum err warning_add(struct parser *p, const struct key *key, const char *why)
 {
     struct config *c = p->config;
     const char **grown = arena_grow_array(&c->arena, (void *)c->warnings, c->warning_count,
@@ -127,7 +127,7 @@ static enum err skip_node(struct parser *p)
 /* A section of Prometheus's that does nothing here. */
 static enum err ignored(struct parser *p, const struct key *key)
 {
-    enum err e = warn(p, key, "has no effect in this server");
+    enum err e = warning_add(p, key, "has no effect in this server");
 
     return e == ERR_OK ? skip_node(p) : e;
 }
@@ -206,7 +206,8 @@ static enum err out_of_order_parse(struct parser *p, const struct key *key)
     enum err e = duration_parse(p, key, &p->config->out_of_order_time_window_ms);
 
     if (e == ERR_OK && p->config->out_of_order_time_window_ms != 0)
-        e = warn(p, key, "has no effect yet: samples older than their series' newest are refused");
+        e = warning_add(p, key,
+                        "has no effect yet: samples older than their series' newest are refused");
     return e;
 }
 

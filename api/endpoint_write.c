@@ -280,10 +280,10 @@ void endpoint_write(struct http_request *r)
     struct errinfo ei = {0};
     enum err e = ERR_OK;
 
-    if (ws == NULL || decoded == NULL)
-        e = errinfo_set(&ei, ERR_NOMEM, 0, "out of memory for requests");
-    if (e == ERR_OK)
+    if (ws != NULL && decoded != NULL)
         e = body_take(r, ws, decoded, &ei);
+    else
+        e = errinfo_set(&ei, ERR_NOMEM, 0, "out of memory for requests");
     if (e == ERR_OK)
         e = body_store(r, ws, &ei);
     if (ws != NULL)

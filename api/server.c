@@ -41,6 +41,7 @@ static enum err address_resolve(const char *address, struct addrinfo **out, stru
     const char *start = address;
     int code = 0;
 
+    *out = NULL;
     if (colon == NULL || size >= sizeof host)
         return errinfo_set(ei, ERR_INVALID, 0, "listen address \"%s\" is not host:port", address);
     if (size >= 2 && start[0] == '[' && start[size - 1] == ']') {
@@ -49,7 +50,7 @@ static enum err address_resolve(const char *address, struct addrinfo **out, stru
     }
     memcpy(host, start, size);
     code = getaddrinfo(size == 0 ? NULL : host, colon + 1, &hints, out);
-    if (code != 0)
+    if (code != 0 || *out == NULL)
         return errinfo_set(ei, ERR_INVALID, 0, "listen address \"%s\": %s", address,
                            gai_strerror(code));
     return ERR_OK;
@@ -76,21 +77,25 @@ static enum err socket_listen(const struct addrinfo *to, const char *address, in
 
 static enum err server_listen(struct api_server *s, struct errinfo *ei)
 {
-    struct addrinfo *addresses = NULL;
-    struct sockaddr_storage bound = {0};
+    struct addrinfo *addresses = NULL; /* the first one is used */
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } bound = {.v6 = {0}};
     socklen_t size = sizeof bound;
     enum err e = address_resolve(s->options.listen_address, &addresses, ei);
 
     if (e != ERR_OK)
         return e;
+    ASSERT(addresses != NULL);
     e = socket_listen(addresses, s->options.listen_address, &s->listen_fd, ei);
     freeaddrinfo(addresses);
     if (e != ERR_OK)
         return e;
-    if (getsockname(s->listen_fd, (struct sockaddr *)&bound, &size) != 0)
+    if (getsockname(s->listen_fd, &bound.any, &size) != 0)
         return errinfo_set(ei, ERR_IO, errno, "address of %s", s->options.listen_address);
-    s->port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                : ((struct sockaddr_in *)&bound)->sin_port);
+    s->port = ntohs(bound.any.sa_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
     return ERR_OK;
 }
 
@@ -100,7 +105,8 @@ static unsigned connection_limit(uint32_t wanted)
     unsigned count = wanted == 0 ? CONNECTION_LIMIT_DEFAULT : wanted;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur > 2 * DESCRIPTORS_RESERVED && count > limit.rlim_cur - DESCRIPTORS_RESERVED)
+        limit.rlim_cur > (rlim_t)2 * DESCRIPTORS_RESERVED &&
+        count > limit.rlim_cur - DESCRIPTORS_RESERVED)
         count = (unsigned)limit.rlim_cur - DESCRIPTORS_RESERVED;
     return count;
 }
