@@ -1,0 +1,429 @@
+/*
+ * The open chunk's codec: append-only, byte-oriented tokens, exact for every bit of every double.
+ *
+ * Half of all series are constant and most of the rest are integers or centiseconds that move by
+ * little, so a sample is one or two bytes as a rule and a constant costs a counter in place. Values
+ * are compared and kept as bits; a decimal form is used only where the very same division that the
+ * decoder does gives the bits back. docs/formats/memtable-chunk.md:
+ *
+ *   00nnnnnn                n + 1 samples, same time step, same bits
+ *   01vvvvvv vvvvvvvv       one sample, same step, zigzag difference of 14 bits (high byte first)
+ *   10vvvvvv                one sample, same step, zigzag difference of 6 bits
+ *   110ttttt                the step changes by t - 16 ms; a value token follows
+ *   11100nnn + n+3 bytes    one sample, same step, zigzag difference, little-endian (n <= 5)
+ *   111010ss + varint       one sample, same step, zigzag integer at exponent s
+ *   111100nn + n+1 bytes    the step changes by a zigzag number of ms; a value token follows
+ *   11111000 + 8 bytes      one sample, same step, raw bits
+ */
+#include "engine/chunk_internal.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+
+enum {
+    TOKEN_RUN = 0x00,
+    TOKEN_DIFF14 = 0x40,
+    TOKEN_DIFF6 = 0x80,
+    TOKEN_STEP5 = 0xc0,
+    TOKEN_DIFF_LONG = 0xe0,
+    TOKEN_ABSOLUTE = 0xe8,
+    TOKEN_STEP_LONG = 0xf0,
+    TOKEN_RAW = 0xf8,
+
+    RUN_MAX = 64,
+    STEP5_BIAS = 16,
+    DIFF_LONG_BYTES_MIN = 3,
+};
+
+void series_init(struct series *s, struct hash128 fingerprint, uint16_t generation)
+{
+    *s = (struct series){
+        .fingerprint = fingerprint,
+        .newest_ms = INT64_MIN,
+        .generation = generation,
+        .scale = CHUNK_SCALE_RAW,
+        .defined = 1,
+    };
+}
+
+/* ---- writing ---- */
+
+/* One sample's tokens before they go to the blocks. */
+struct token_buffer {
+    uint8_t bytes[16];
+    size_t size;
+};
+
+static inline void put_le(struct token_buffer *b, uint64_t v, size_t size)
+{
+    memcpy(b->bytes + b->size, &v, sizeof v); /* size <= 8 and 16 bytes leave room */
+    b->size += size;
+}
+
+static inline size_t byte_length(uint64_t v)
+{
+    return v == 0 ? 1 : (71 - (size_t)__builtin_clzll(v)) / 8;
+}
+
+static void put_step(struct token_buffer *b, int64_t change_ms)
+{
+    if (change_ms >= -STEP5_BIAS && change_ms < STEP5_BIAS) {
+        b->bytes[b->size++] = (uint8_t)(TOKEN_STEP5 | (uint8_t)(change_ms + STEP5_BIAS));
+        return;
+    }
+    uint64_t u = zigzag_encode(change_ms);
+    size_t size = byte_length(u);
+
+    ASSERT(size <= 4); /* both steps lie inside one window */
+    b->bytes[b->size++] = (uint8_t)(TOKEN_STEP_LONG | (size - 1));
+    put_le(b, u, size);
+}
+
+/* A value that does not continue the current exponent; returns the new state. */
+static unsigned put_fresh_value(struct token_buffer *b, uint64_t bits)
+{
+    double v = double_from_bits(bits);
+    int64_t i;
+
+    for (unsigned scale = 0; scale < CHUNK_SCALE_COUNT; scale++) {
+        if (!chunk_scale_exact(v, scale, &i))
+            continue;
+        uint64_t u = zigzag_encode(i);
+        if (u >> 56 != 0)
+            break; /* longer than raw */
+        b->bytes[b->size++] = (uint8_t)(TOKEN_ABSOLUTE | scale);
+        b->size += varint_write(b->bytes + b->size, u);
+        return scale;
+    }
+    b->bytes[b->size++] = TOKEN_RAW;
+    put_le(b, bits, sizeof bits);
+    return CHUNK_SCALE_RAW;
+}
+
+static inline void put_difference(struct token_buffer *b, int64_t difference)
+{
+    uint64_t u = zigzag_encode(difference);
+
+    if (u < 1U << 6) {
+        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF6 | u);
+    } else if (u < 1U << 14) {
+        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF14 | u >> 8);
+        b->bytes[b->size++] = (uint8_t)u;
+    } else {
+        size_t size = byte_length(u);
+
+        if (size < DIFF_LONG_BYTES_MIN)
+            size = DIFF_LONG_BYTES_MIN;
+        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF_LONG | (size - DIFF_LONG_BYTES_MIN));
+        put_le(b, u, size);
+    }
+}
+
+/* Tokens of a value other than the newest; returns the new state. */
+static inline unsigned put_value(struct token_buffer *b, const struct series *s, uint64_t bits)
+{
+    int64_t now, before;
+
+    if (s->scale != CHUNK_SCALE_RAW && chunk_scale_exact(double_from_bits(bits), s->scale, &now) &&
+        chunk_scale_round(double_from_bits(s->newest_bits), s->scale, &before)) {
+        put_difference(b, now - before);
+        return s->scale;
+    }
+    return put_fresh_value(b, bits);
+}
+
+static inline uint32_t source_take(struct chunk_source *source)
+{
+    ASSERT(source->next < source->end);
+    return source->next++;
+}
+
+static void blocks_append_split(struct series *s, struct chunk_source *source,
+                                struct chunk_block *tail, const struct token_buffer *b)
+{
+    size_t head_size = CHUNK_BLOCK_PAYLOAD - s->tail_used;
+
+    memcpy(tail->data + s->tail_used, b->bytes, head_size);
+    uint32_t number = source_take(source);
+    struct chunk_block *next = chunk_block_at(source->pool, number);
+    memcpy(next->data, b->bytes + head_size, b->size - head_size);
+    next->next = 0;
+    tail->next = number;
+    s->open_tail = number;
+    s->tail_used = (uint16_t)((b->size - head_size) & 31);
+}
+
+static inline void blocks_append(struct series *s, struct chunk_source *source,
+                                 const struct token_buffer *b)
+{
+    struct chunk_block *tail = chunk_block_at(source->pool, s->open_tail);
+    size_t used = s->tail_used;
+
+    if (LIKELY(used + b->size <= CHUNK_BLOCK_PAYLOAD)) {
+        /* A fixed-size copy where it fits: nearly always, and no call. */
+        if (LIKELY(used + sizeof b->bytes <= CHUNK_BLOCK_PAYLOAD))
+            memcpy(tail->data + used, b->bytes, sizeof b->bytes);
+        else
+            memcpy(tail->data + used, b->bytes, b->size);
+        s->tail_used = (uint16_t)((used + b->size) & 31);
+        return;
+    }
+    blocks_append_split(s, source, tail, b);
+}
+
+static size_t chain_size(const struct chunk_pool *pool, const struct series *s)
+{
+    size_t size = s->tail_used;
+
+    for (uint32_t n = s->open_head; n != s->open_tail; n = chunk_block_at(pool, n)->next)
+        size += CHUNK_BLOCK_PAYLOAD;
+    return size;
+}
+
+/* Puts a descriptor in front of the closed chunks. */
+static void chunk_close(struct series *s, struct chunk_source *source)
+{
+    uint32_t number = source_take(source);
+    struct chunk_descriptor *d = (void *)chunk_block_at(source->pool, number);
+
+    *d = (struct chunk_descriptor){
+        .min_time_ms = s->open_first_ms,
+        .max_time_ms = s->newest_ms,
+        .head = s->open_head,
+        .size_bytes = (uint16_t)chain_size(source->pool, s),
+        .sample_count = (uint8_t)s->open_count,
+        .older = s->closed,
+    };
+    s->closed = number;
+    s->open_count = 0;
+}
+
+static void chunk_begin(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits)
+{
+    struct token_buffer b = {.size = 0};
+    uint32_t number = source_take(source);
+    struct chunk_block *head = chunk_block_at(source->pool, number);
+
+    s->scale = (uint16_t)(put_fresh_value(&b, bits) & 7);
+    memcpy(head->data, b.bytes, b.size);
+    head->next = 0;
+    s->tail_used = (uint16_t)(b.size & 31);
+    s->run_open = 0;
+    s->open_head = s->open_tail = number;
+    s->open_first_ms = t_ms;
+    s->delta_ms = 0;
+    s->open_count = 1;
+    s->newest_ms = t_ms;
+    s->newest_bits = bits;
+}
+
+static void chunk_restart(struct series *s, struct chunk_source *source, int64_t t_ms,
+                          uint64_t bits, uint32_t *closed_count)
+{
+    if (s->open_count > 0) {
+        chunk_close(s, source);
+        *closed_count += 1;
+    } else if (s->closed == 0) {
+        s->oldest_window = (uint32_t)(chunk_window(t_ms) + CHUNK_WINDOW_BIAS) & 0xfffffff;
+    }
+    chunk_begin(s, source, t_ms, bits);
+}
+
+static inline bool run_extend(struct series *s, struct chunk_source *source)
+{
+    struct chunk_block *tail;
+
+    if (!s->run_open)
+        return false;
+    tail = chunk_block_at(source->pool, s->open_tail);
+    if (tail->data[s->tail_used - 1] == (TOKEN_RUN | (RUN_MAX - 1)))
+        return false;
+    tail->data[s->tail_used - 1]++;
+    return true;
+}
+
+bool chunk_append(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits,
+                  uint32_t *closed_count)
+{
+    if (UNLIKELY(source->end - source->next < CHUNK_APPEND_BLOCKS_MAX) &&
+        !chunk_source_refill(source))
+        return false;
+    if (UNLIKELY(s->open_count == 0 || s->open_count >= CHUNK_SAMPLE_MAX ||
+                 chunk_window(t_ms) != chunk_window(s->open_first_ms))) {
+        chunk_restart(s, source, t_ms, bits, closed_count);
+        return true;
+    }
+
+    int64_t delta_ms = t_ms - s->newest_ms;
+    bool is_same = bits == s->newest_bits;
+    if (is_same && delta_ms == s->delta_ms && run_extend(s, source)) {
+        s->newest_ms = t_ms;
+        s->open_count++;
+        return true;
+    }
+    struct token_buffer b;
+    b.size = 0;
+    if (delta_ms != s->delta_ms)
+        put_step(&b, delta_ms - s->delta_ms);
+    if (is_same)
+        b.bytes[b.size++] = TOKEN_RUN;
+    else
+        s->scale = (uint16_t)(put_value(&b, s, bits) & 7);
+    blocks_append(s, source, &b);
+    s->run_open = is_same;
+    s->delta_ms = (int32_t)delta_ms;
+    s->newest_ms = t_ms;
+    s->newest_bits = bits;
+    s->open_count++;
+    return true;
+}
+
+/* ---- reading ---- */
+
+size_t chunk_gather(const struct chunk_pool *pool, uint32_t head, size_t size_bytes, uint8_t *out)
+{
+    size_t done = 0;
+
+    for (uint32_t n = head; done < size_bytes;) {
+        const struct chunk_block *block = chunk_block_at(pool, n);
+        size_t left = size_bytes - done;
+
+        memcpy(out + done, block->data, left < CHUNK_BLOCK_PAYLOAD ? left : CHUNK_BLOCK_PAYLOAD);
+        done += left < CHUNK_BLOCK_PAYLOAD ? left : CHUNK_BLOCK_PAYLOAD;
+        n = block->next;
+    }
+    return done;
+}
+
+size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, uint8_t *out)
+{
+    size_t done = 0;
+    uint32_t n = s->open_head;
+
+    if (s->open_count == 0)
+        return 0;
+    for (; n != s->open_tail; done += CHUNK_BLOCK_PAYLOAD) {
+        const struct chunk_block *block = chunk_block_at(pool, n);
+
+        memcpy(out + done, block->data, CHUNK_BLOCK_PAYLOAD);
+        n = block->next;
+    }
+    memcpy(out + done, chunk_block_at(pool, n)->data, s->tail_used);
+    return done + s->tail_used;
+}
+
+/* What the decoder knows after each sample. Sums are unsigned: malformed input may wrap them. */
+struct decoder {
+    struct byte_reader in;
+    int64_t *t_ms;
+    double *value;
+    size_t count, count_max;
+    uint64_t now_ms, step_ms;
+    uint64_t integer; /* of the newest value, unless the state is RAW */
+    double newest;
+    unsigned scale;
+    bool has_value;
+};
+
+static uint64_t read_le(struct byte_reader *in, size_t size)
+{
+    uint64_t v = 0;
+    const uint8_t *p = reader_take(in, size);
+
+    if (p != NULL)
+        memcpy(&v, p, size);
+    return v;
+}
+
+static inline bool emit(struct decoder *d, double v)
+{
+    if (d->count == d->count_max)
+        return false;
+    if (d->count > 0)
+        d->now_ms += d->step_ms;
+    d->t_ms[d->count] = (int64_t)d->now_ms;
+    d->value[d->count++] = v;
+    d->newest = v;
+    d->has_value = true;
+    return true;
+}
+
+static inline bool emit_difference(struct decoder *d, uint64_t zigzag)
+{
+    if (d->scale == CHUNK_SCALE_RAW)
+        return false;
+    d->integer += (uint64_t)zigzag_decode(zigzag);
+    return emit(d, chunk_scale_value((int64_t)d->integer, d->scale));
+}
+
+static bool emit_run(struct decoder *d, size_t count)
+{
+    if (!d->has_value)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!emit(d, d->newest))
+            return false;
+    return true;
+}
+
+static bool decode_extended(struct decoder *d, uint8_t token)
+{
+    if (token < TOKEN_DIFF_LONG) {
+        d->step_ms += (uint64_t)((int64_t)(token & 31) - STEP5_BIAS);
+        return true;
+    }
+    if (token < TOKEN_ABSOLUTE) {
+        size_t size = (size_t)(token & 7) + DIFF_LONG_BYTES_MIN;
+
+        return size <= 8 && emit_difference(d, read_le(&d->in, size));
+    }
+    if (token < TOKEN_ABSOLUTE + CHUNK_SCALE_COUNT) {
+        d->scale = token & 3;
+        d->integer = (uint64_t)zigzag_decode(reader_varint(&d->in));
+        return emit(d, chunk_scale_value((int64_t)d->integer, d->scale));
+    }
+    if (token >= TOKEN_STEP_LONG && token < TOKEN_STEP_LONG + 4) {
+        d->step_ms += (uint64_t)zigzag_decode(read_le(&d->in, (size_t)(token & 3) + 1));
+        return true;
+    }
+    if (token == TOKEN_RAW) {
+        d->scale = CHUNK_SCALE_RAW;
+        return emit(d, double_from_bits(reader_le64(&d->in)));
+    }
+    return false;
+}
+
+static inline bool decode_token(struct decoder *d)
+{
+    uint8_t token = reader_u8(&d->in);
+
+    switch (token >> 6) {
+    case 0:
+        return emit_run(d, (size_t)token + 1);
+    case 1:
+        return emit_difference(d, (uint64_t)(token & 63) << 8 | reader_u8(&d->in));
+    case 2:
+        return emit_difference(d, token & 63);
+    default:
+        return decode_extended(d, token);
+    }
+}
+
+bool chunk_decode(const uint8_t *data, size_t size, int64_t first_ms, size_t sample_count,
+                  int64_t *t_ms, double *value)
+{
+    struct decoder d = {
+        .in = reader_init(data, size),
+        .t_ms = t_ms,
+        .value = value,
+        .count_max = sample_count,
+        .now_ms = (uint64_t)first_ms,
+        .scale = CHUNK_SCALE_RAW,
+    };
+
+    while (reader_left(&d.in) > 0)
+        if (!decode_token(&d) || d.in.failed)
+            return false;
+    return d.count == sample_count;
+}

@@ -1,0 +1,202 @@
+/*
+ * Open and closed chunks of the memtable: blocks, codec, and the series struct they hang off.
+ *
+ * A chunk is a chain of 32-byte blocks out of one pool of the whole process: 28 bytes of tokens and
+ * the number of the next block. The open chunk's writing state stands in the series struct. At 120
+ * samples, or when a sample falls into another 2 h window, the chunk is closed: one more block, its
+ * descriptor, is put in front of the series' list of closed chunks, and the chain never changes
+ * again. Token format: docs/formats/memtable-chunk.md.
+ */
+#ifndef RIMSTONE_ENGINE_CHUNK_INTERNAL_H
+#define RIMSTONE_ENGINE_CHUNK_INTERNAL_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/err.h"
+#include "base/fingerprint.h"
+#include "base/thread.h"
+#include "engine/slab_internal.h"
+
+enum {
+    CHUNK_SAMPLE_MAX = 120,
+    CHUNK_WINDOW_MS = 2 * 3600 * 1000, /* chunks do not cross multiples of this */
+    CHUNK_BLOCK_PAYLOAD = 28,
+    CHUNK_SAMPLE_BYTES_MAX = 14, /* a time token of 5 and a raw value of 9 */
+    CHUNK_BYTES_MAX = CHUNK_SAMPLE_MAX * CHUNK_SAMPLE_BYTES_MAX,
+};
+
+/* Times beyond these do not fit the window number in the series struct: about 4,400 years. */
+#define CHUNK_TIME_MIN_MS (-((int64_t)1 << 47))
+#define CHUNK_TIME_MAX_MS ((int64_t)1 << 47)
+
+/* Value states: decimal exponents 0, 2, 3 and 6, or a double that fits none of them. */
+enum { CHUNK_SCALE_COUNT = 4, CHUNK_SCALE_RAW = 4 };
+
+struct chunk_block {
+    uint8_t data[CHUNK_BLOCK_PAYLOAD];
+    uint32_t next; /* block number, 0: none */
+};
+static_assert(sizeof(struct chunk_block) == 32, "two blocks a cache line");
+
+/* What a closed chunk is, in a block of its own. */
+struct chunk_descriptor {
+    int64_t min_time_ms, max_time_ms;
+    uint32_t head; /* first block of the tokens */
+    uint16_t size_bytes;
+    uint8_t sample_count;
+    uint8_t zero;
+    uint32_t older; /* the descriptor before this one, 0: none */
+    uint32_t unused;
+};
+static_assert(sizeof(struct chunk_descriptor) == sizeof(struct chunk_block), "one block each");
+
+/* One series of a shard: exactly one cache line, since the append of a sample should touch no more
+ * than this line and the tail of its chunk. Guarded by the shard's lock. */
+struct series {
+    struct hash128 fingerprint;
+    int64_t newest_ms; /* INT64_MIN: no sample yet */
+    uint64_t newest_bits;
+    int64_t open_first_ms; /* first sample of the open chunk; meaningless while open_count is 0 */
+    uint32_t closed;       /* newest closed chunk's descriptor, 0: none */
+    uint32_t open_head;    /* first block of the open chunk */
+    uint32_t open_tail;    /* and the one being filled */
+    int32_t delta_ms; /* time step of the newest sample; a window is short enough for 32 bits */
+    uint16_t generation;
+    uint16_t open_count : 7;     /* samples in the open chunk */
+    uint16_t run_open : 1;       /* the last byte is a run token that can still count up */
+    uint16_t tail_used : 5;      /* bytes of the tail block */
+    uint16_t scale : 3;          /* state of the newest value: an exponent's index, or RAW */
+    uint32_t oldest_window : 28; /* window of the oldest sample in memory, plus a bias */
+    uint32_t defined : 1;        /* the slot holds a series */
+    uint32_t keyed : 1;          /* some sender key of the front table leads here */
+    uint32_t unused : 2;
+};
+static_assert(sizeof(struct series) == 64, "one cache line");
+
+/* All blocks of the process, numbered from 1. */
+enum {
+    CHUNK_REGION_BLOCKS = SLAB_REGION_BYTES / 32,
+    CHUNK_REGION_MAX = 65536,    /* 4 G blocks, 128 GiB */
+    CHUNK_SLICE_BLOCKS = 256,    /* what a shard takes at once */
+    CHUNK_APPEND_BLOCKS_MAX = 2, /* a descriptor and a block of tokens */
+};
+
+struct chunk_pool {
+    struct slab *slab; /* borrowed */
+    struct mutex lock; /* guards next and region_count */
+    uint64_t next;     /* first number nobody has */
+    uint32_t region_count;
+    /* Written once, before any number of that region is handed out; read without the lock. */
+    struct chunk_block **regions;
+};
+
+MUST_USE enum err chunk_pool_init(struct chunk_pool *pool, struct slab *slab);
+void chunk_pool_done(struct chunk_pool *pool);
+
+/* A shard's private slice of the pool. Guarded by the shard's lock. */
+struct chunk_source {
+    struct chunk_pool *pool;
+    uint32_t next, end; /* free block numbers [next, end) */
+};
+/* Makes room for CHUNK_APPEND_BLOCKS_MAX blocks; false when memory is refused. */
+MUST_USE bool chunk_source_refill(struct chunk_source *source);
+
+static inline struct chunk_block *chunk_block_at(const struct chunk_pool *pool, uint32_t number)
+{
+    return &pool->regions[number / CHUNK_REGION_BLOCKS][number % CHUNK_REGION_BLOCKS];
+}
+static inline const struct chunk_descriptor *chunk_descriptor_at(const struct chunk_pool *pool,
+                                                                 uint32_t number)
+{
+    return (const struct chunk_descriptor *)(const void *)chunk_block_at(pool, number);
+}
+
+/* floor(t_ms / CHUNK_WINDOW_MS) */
+static inline int64_t chunk_window(int64_t t_ms)
+{
+    int64_t w = t_ms / CHUNK_WINDOW_MS;
+
+    return w - (t_ms % CHUNK_WINDOW_MS < 0);
+}
+
+enum { CHUNK_WINDOW_BIAS = 1 << 27 };
+
+/* Start of the window that holds the oldest sample in memory; only for a series that has one. */
+static inline int64_t series_oldest_window_ms(const struct series *s)
+{
+    return ((int64_t)s->oldest_window - CHUNK_WINDOW_BIAS) * CHUNK_WINDOW_MS;
+}
+
+void series_init(struct series *s, struct hash128 fingerprint, uint16_t generation);
+
+/*
+ * Appends a sample that is newer than s->newest_ms, within CHUNK_TIME_MIN_MS..CHUNK_TIME_MAX_MS.
+ * Every bit of `bits` is kept. False, with nothing changed, when no block can be had. *closed_count
+ * is raised by one when a chunk was closed on the way.
+ */
+MUST_USE bool chunk_append(struct series *s, struct chunk_source *source, int64_t t_ms,
+                           uint64_t bits, uint32_t *closed_count);
+
+/* Copies a chain's tokens into `out` (CHUNK_BYTES_MAX bytes), returns their size. */
+size_t chunk_gather(const struct chunk_pool *pool, uint32_t head, size_t size_bytes, uint8_t *out);
+/* Tokens of the open chunk so far. The caller holds the shard's lock. */
+size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, uint8_t *out);
+
+/*
+ * Decodes `sample_count` samples that start at first_ms. False when the tokens are malformed: they
+ * end early, have bytes left, or name a state that cannot be. Reads nothing outside [data, data +
+ * size).
+ */
+MUST_USE bool chunk_decode(const uint8_t *data, size_t size, int64_t first_ms, size_t sample_count,
+                           int64_t *t_ms, double *value);
+
+/* ---- decimal forms, also used by the log's records ---- */
+
+/* Differences of integers must fit 64 bits with their sign. */
+#define CHUNK_INTEGER_LIMIT 0x1p61
+/* Adding 1.5 * 2^52 rounds a smaller double to an integer; lrint() would be a call. */
+#define CHUNK_SCALED_LIMIT 0x1p51
+#define CHUNK_ROUND_MAGIC 0x1.8p52
+
+static inline double chunk_scale_factor(unsigned scale)
+{
+    static const double factors[CHUNK_SCALE_COUNT] = {1.0, 1e2, 1e3, 1e6};
+
+    return factors[scale];
+}
+
+/* The value of an integer at an exponent's index (below CHUNK_SCALE_COUNT). */
+static inline double chunk_scale_value(int64_t i, unsigned scale)
+{
+    return scale == 0 ? (double)i : (double)i / chunk_scale_factor(scale);
+}
+
+/* The integer nearest to v at an exponent's index: the exact one when v is known to have one. */
+static inline bool chunk_scale_round(double v, unsigned scale, int64_t *out)
+{
+    if (scale == 0) {
+        if (!(__builtin_fabs(v) <= CHUNK_INTEGER_LIMIT)) /* NaN fails too */
+            return false;
+        *out = (int64_t)v;
+        return true;
+    }
+    double x = v * chunk_scale_factor(scale);
+    if (!(__builtin_fabs(x) <= CHUNK_SCALED_LIMIT))
+        return false;
+    *out = (int64_t)(double_bits(x + CHUNK_ROUND_MAGIC) - double_bits(CHUNK_ROUND_MAGIC));
+    return true;
+}
+
+/* The integer that stands for v, if the decoder's own division gives back every bit of v. */
+static inline bool chunk_scale_exact(double v, unsigned scale, int64_t *out)
+{
+    return chunk_scale_round(v, scale, out) &&
+           double_bits(chunk_scale_value(*out, scale)) == double_bits(v);
+}
+
+#endif

@@ -1,0 +1,301 @@
+/*
+ * The engine's life: open, replay, close; and what others may ask of it.
+ */
+#include "engine/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine_internal.h"
+#include "engine/manifest_internal.h"
+#include "engine/memtable_internal.h"
+
+/* ---- open ---- */
+
+/* A log without a manifest is damage: opened as new, its samples would be lost without a word. */
+static enum err refuse_orphan_log(struct fs *fs, struct errinfo *ei)
+{
+    bool exists = false;
+    enum err e = fs_exists(fs, "wal", &exists, ei);
+
+    if (e == ERR_OK && exists)
+        e = errinfo_set(ei, ERR_CORRUPT, 0, "%s: there is a log but no file '%s'", fs_dir(fs),
+                        MANIFEST_PATH);
+    return e;
+}
+
+static enum err manifest_load(struct engine *e, const struct engine_options *options,
+                              struct errinfo *ei)
+{
+    struct manifest m;
+    enum err err = manifest_read(e->fs, &m, ei);
+
+    if (err == ERR_NOT_FOUND) {
+        m.shard_count =
+            options->shard_count > 0 ? options->shard_count : ENGINE_SHARD_COUNT_DEFAULT;
+        hash_secret_init(&m.secret, options->hash_secret_seed);
+        err = refuse_orphan_log(e->fs, ei);
+        if (err == ERR_OK)
+            err = manifest_write(e->fs, &m, ei);
+    }
+    if (err != ERR_OK)
+        return err;
+    e->shard_count = m.shard_count;
+    e->shard_bits = (uint32_t)__builtin_ctz(m.shard_count);
+    e->secret = m.secret;
+    return ERR_OK;
+}
+
+static enum err shards_open(struct engine *e, struct errinfo *ei)
+{
+    size_t size = e->shard_count * sizeof(struct shard);
+    enum err err = ERR_OK;
+
+    e->shards = aligned_alloc(alignof(struct shard), size);
+    if (e->shards == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "%u shards", e->shard_count);
+    memset(e->shards, 0, size);
+    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++)
+        err = shard_init(&e->shards[i], i, &e->blocks, &e->slab, &e->logs, e->memory, ei);
+    return err;
+}
+
+static enum err log_open(struct engine *e, const struct engine_options *options, struct errinfo *ei)
+{
+    const struct wal_options wal_options = {
+        .fs = e->fs,
+        .shard_count = e->shard_count,
+        .sync = options->wal_sync,
+        .sync_interval_ms = options->wal_sync_interval_ms,
+        .segment_size_bytes = options->wal_segment_size_bytes,
+        .source = engine_log_source(e),
+        .metrics = options->metrics,
+    };
+
+    return wal_open(&wal_options, &e->wal, ei);
+}
+
+static void engine_init(struct engine *e, const struct engine_options *options)
+{
+    e->fs = options->fs;
+    e->clock = options->clock;
+    e->memory = options->memory;
+    atomic_init(&e->is_ready, false);
+    slab_init(&e->slab, e->memory);
+    log_pool_init(&e->logs, e->memory);
+    mutex_init(&e->tick_lock);
+    cond_init(&e->tick_wake);
+}
+
+/* Everything but the log, which must be closed or abandoned before. Accepts a half-built engine. */
+static void engine_free(struct engine *e)
+{
+    front_table_free(e->front);
+    for (uint32_t i = 0; i < e->shard_count && e->shards != NULL; i++)
+        shard_done(&e->shards[i]);
+    free(e->shards);
+    chunk_pool_done(&e->blocks);
+    log_pool_done(&e->logs);
+    slab_done(&e->slab);
+    cond_done(&e->tick_wake);
+    mutex_done(&e->tick_lock);
+    if (e->is_locked)
+        fs_unlock(e->fs);
+    free(e->figures);
+    free(e);
+}
+
+enum err engine_open(const struct engine_options *options, struct engine **out, struct errinfo *ei)
+{
+    struct engine *e;
+    enum err err;
+
+    if (options->shard_count > WAL_SHARD_COUNT_MAX ||
+        (options->shard_count & (options->shard_count - 1)) != 0)
+        return errinfo_set(ei, ERR_INVALID, 0, "%u shards: not a power of two up to %d",
+                           options->shard_count, WAL_SHARD_COUNT_MAX);
+    e = aligned_alloc(alignof(struct engine), sizeof *e);
+    if (e == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "engine");
+    memset(e, 0, sizeof *e);
+    engine_init(e, options);
+    err = fs_lock(e->fs, ei);
+    e->is_locked = err == ERR_OK;
+    if (err == ERR_OK)
+        err = manifest_load(e, options, ei);
+    if (err == ERR_OK && chunk_pool_init(&e->blocks, &e->slab) != ERR_OK)
+        err = errinfo_set(ei, ERR_NOMEM, 0, "block pool");
+    if (err == ERR_OK)
+        err = front_table_new(e->shard_count, e->memory, &e->front, ei);
+    if (err == ERR_OK)
+        err = shards_open(e, ei);
+    if (err == ERR_OK)
+        err = log_open(e, options, ei);
+    if (err == ERR_OK && options->metrics != NULL)
+        err = engine_metrics_register(e, options->metrics, ei);
+    if (err != ERR_OK) {
+        if (e->wal != NULL)
+            wal_abandon(e->wal);
+        engine_free(e);
+        return err;
+    }
+    *out = e;
+    return ERR_OK;
+}
+
+/* ---- replay ---- */
+
+enum err engine_replay(struct engine *e, uint32_t thread_count, struct engine_replay_result *out,
+                       struct errinfo *ei)
+{
+    struct wal_sink sink = engine_replay_sink(e);
+    struct engine_replay_result result = {0};
+    enum err err = wal_replay(e->wal, &sink, thread_count, &result.wal, ei);
+
+    if (err != ERR_OK)
+        return err;
+    engine_replay_finish(e, &result);
+    err = wal_start(e->wal, ei);
+    if (err == ERR_OK)
+        err = engine_tick_start(e, ei);
+    if (err != ERR_OK)
+        return err;
+    *out = result;
+    atomic_store_explicit(&e->is_ready, true, memory_order_release);
+    return ERR_OK;
+}
+
+void engine_replay_progress(const struct engine *e, struct wal_progress *out)
+{
+    wal_progress_get(e->wal, out);
+}
+
+/* ---- close ---- */
+
+/* Definitions get their second frame before the log is closed. Best effort: what it serves is
+ * damage that may never happen, and a failing disk is reported by wal_close(). */
+static void flush_definitions(struct engine *e)
+{
+    uint64_t *sequences = calloc(e->shard_count, sizeof *sequences);
+
+    atomic_store_explicit(&e->logs.repeat_delay_ns, 0, memory_order_relaxed);
+    for (uint32_t i = 0; i < e->shard_count && sequences != NULL; i++) {
+        mutex_lock(&e->shards[i].lock);
+        sequences[i] = e->shards[i].log.sequence;
+        mutex_unlock(&e->shards[i].lock);
+    }
+    if (sequences != NULL) {
+        enum err ignored = wal_wait_blocking(e->wal, sequences, NULL);
+
+        (void)ignored; /* see above */
+    }
+    free(sequences);
+}
+
+enum err engine_close(struct engine *e, uint32_t deadline_ms, struct errinfo *ei)
+{
+    enum err err;
+
+    if (atomic_load_explicit(&e->is_ready, memory_order_acquire)) {
+        engine_tick_stop(e);
+        flush_definitions(e);
+    }
+    err = wal_close(e->wal, deadline_ms, ei);
+    engine_free(e);
+    return err;
+}
+
+void engine_abandon(struct engine *e)
+{
+    if (atomic_load_explicit(&e->is_ready, memory_order_acquire))
+        engine_tick_stop(e);
+    wal_abandon(e->wal);
+    engine_free(e);
+}
+
+/* ---- questions ---- */
+
+uint32_t engine_shard_count(const struct engine *e)
+{
+    return e->shard_count;
+}
+
+const struct hash_secret *engine_hash_secret(const struct engine *e)
+{
+    return &e->secret;
+}
+
+struct shard *engine_shard(const struct engine *e, uint32_t shard)
+{
+    ASSERT(shard < e->shard_count);
+    return &e->shards[shard];
+}
+
+void engine_wait_durable(struct engine *e, struct wal_waiter *waiter)
+{
+    wal_wait(e->wal, waiter);
+}
+
+static int64_t newest_time_ms(const struct engine *e)
+{
+    int64_t newest = INT64_MIN;
+
+    for (uint32_t i = 0; i < e->shard_count; i++) {
+        int64_t t = atomic_load_explicit(&e->shards[i].max_time_ms, memory_order_relaxed);
+
+        if (t > newest)
+            newest = t;
+    }
+    return newest;
+}
+
+enum err engine_admit(const struct engine *e, struct errinfo *ei)
+{
+    enum err err;
+
+    if (!atomic_load_explicit(&e->is_ready, memory_order_acquire))
+        return errinfo_set(ei, ERR_UNAVAILABLE, 0, "the log is being replayed");
+    if (e->memory != NULL && e->memory->limit_bytes != UINT64_MAX &&
+        budget_used(e->memory) > e->memory->limit_bytes / 10 * 9)
+        return errinfo_set(ei, ERR_UNAVAILABLE, 0, "memory is above 90 %% of its limit");
+    /* A clock that jumped back must not make senders drop what they hold. */
+    if (newest_time_ms(e) > clock_now_ms(e->clock) + ENGINE_FUTURE_LIMIT_MS)
+        return errinfo_set(ei, ERR_UNAVAILABLE, 0,
+                           "the clock is more than 10 minutes behind the newest sample");
+    err = wal_admit(e->wal);
+    if (err != ERR_OK)
+        return errinfo_set(ei, ERR_UNAVAILABLE, 0, "the log takes no more: %s", err_name(err));
+    return ERR_OK;
+}
+
+static void add_shard_stats(const struct shard *s, struct engine_stats *out)
+{
+    int64_t min_ms = atomic_load_explicit(&s->min_time_ms, memory_order_relaxed);
+    int64_t max_ms = atomic_load_explicit(&s->max_time_ms, memory_order_relaxed);
+    struct index_stats index;
+
+    out->series_count += atomic_load_explicit(&s->series_count, memory_order_relaxed);
+    out->chunk_count += atomic_load_explicit(&s->chunk_count, memory_order_relaxed);
+    out->sample_count += atomic_load_explicit(&s->sample_count, memory_order_relaxed);
+    out->min_time_ms = min_ms < out->min_time_ms ? min_ms : out->min_time_ms;
+    out->max_time_ms = max_ms > out->max_time_ms ? max_ms : out->max_time_ms;
+    index_stats_get(s->index, &index);
+    out->label_value_count += index.value_count;
+    out->label_value_bytes += index.value_bytes;
+}
+
+void engine_stats_get(const struct engine *e, struct engine_stats *out)
+{
+    struct front_table_stats front;
+
+    *out = (struct engine_stats){.min_time_ms = INT64_MAX, .max_time_ms = INT64_MIN};
+    for (uint32_t i = 0; i < e->shard_count; i++)
+        add_shard_stats(&e->shards[i], out);
+    out->samples_appended = atomic_load_explicit(&e->samples_appended, memory_order_relaxed);
+    out->samples_repeated = atomic_load_explicit(&e->samples_repeated, memory_order_relaxed);
+    out->memory_bytes = e->memory != NULL ? budget_used(e->memory) : 0;
+    front_table_stats_get(e->front, &front);
+    out->front_table_entries = front.entry_count;
+    out->front_table_aliases = atomic_load_explicit(&e->alias_count, memory_order_relaxed);
+    wal_stats_get(e->wal, &out->wal);
+}

@@ -1,0 +1,173 @@
+/*
+ * The engine's figures on /metrics. All are computed when somebody asks, from counters the engine
+ * keeps anyway. Names are Prometheus's where the meaning is the same.
+ */
+#include <stdlib.h>
+
+#include "engine/engine_internal.h"
+
+enum figure {
+    FIGURE_APPENDED,
+    FIGURE_REPEATED,
+    FIGURE_SERIES,
+    FIGURE_CHUNKS,
+    FIGURE_MIN_TIME,
+    FIGURE_MAX_TIME,
+    FIGURE_FRONT_ENTRIES,
+    FIGURE_FRONT_ALIASES,
+    FIGURE_FRONT_ALIASES_REFUSED,
+    FIGURE_FRONT_BYTES,
+    FIGURE_SLOW_PATH,
+    FIGURE_LABEL_VALUES,
+    FIGURE_LABEL_VALUE_BYTES,
+    FIGURE_MEMORY_USED,
+    FIGURE_MEMORY_PEAK,
+    FIGURE_MEMORY_LIMIT,
+    FIGURE_MEMORY_LOG_QUEUE,
+    FIGURE_REFUSED, /* the first of REFUSAL_COUNT */
+    FIGURE_COUNT = FIGURE_REFUSED + REFUSAL_COUNT,
+};
+
+struct figure_info {
+    const char *kind, *name, *labels, *help;
+};
+
+#define MEMORY_HELP "Bytes of the storage memory limit, by what they are."
+static const struct figure_info infos[FIGURE_REFUSED] = {
+    [FIGURE_APPENDED] = {"counter", "prometheus_tsdb_head_samples_appended_total", "type=\"float\"",
+                         "Total number of appended samples."},
+    [FIGURE_REPEATED] = {"counter", "rimstone_samples_repeated_total", "",
+                         "Samples that were already stored with the same bits."},
+    [FIGURE_SERIES] = {"gauge", "prometheus_tsdb_head_series", "",
+                       "Total number of series in memory."},
+    [FIGURE_CHUNKS] = {"gauge", "prometheus_tsdb_head_chunks", "",
+                       "Total number of chunks in memory."},
+    [FIGURE_MIN_TIME] = {"gauge", "prometheus_tsdb_head_min_time", "",
+                         "Time of the oldest sample in memory, in milliseconds; 0 when empty."},
+    [FIGURE_MAX_TIME] = {"gauge", "prometheus_tsdb_head_max_time", "",
+                         "Time of the newest sample in memory, in milliseconds; 0 when empty."},
+    [FIGURE_FRONT_ENTRIES] = {"gauge", "rimstone_front_table_entries", "",
+                              "Sender keys that lead to a series without parsing labels."},
+    [FIGURE_FRONT_ALIASES] = {"gauge", "rimstone_front_table_aliases", "",
+                              "Sender keys beyond the first of their series."},
+    [FIGURE_FRONT_ALIASES_REFUSED] = {"counter", "rimstone_front_table_aliases_refused_total", "",
+                                      "Sender keys that were not cached since too many are."},
+    [FIGURE_FRONT_BYTES] = {"gauge", "rimstone_front_table_bytes", "",
+                            "Memory of the front table."},
+    [FIGURE_SLOW_PATH] = {"counter", "rimstone_slow_path_series_total", "",
+                          "Series of requests whose labels had to be parsed."},
+    [FIGURE_LABEL_VALUES] = {"gauge", "rimstone_label_values", "",
+                             "Distinct label values, summed over shards."},
+    [FIGURE_LABEL_VALUE_BYTES] = {"gauge", "rimstone_label_value_bytes", "",
+                                  "Bytes of distinct label values, summed over shards."},
+    [FIGURE_MEMORY_USED] = {"gauge", "rimstone_memory_bytes", "kind=\"used\"", MEMORY_HELP},
+    [FIGURE_MEMORY_PEAK] = {"gauge", "rimstone_memory_bytes", "kind=\"peak\"", MEMORY_HELP},
+    [FIGURE_MEMORY_LIMIT] = {"gauge", "rimstone_memory_bytes", "kind=\"limit\"", MEMORY_HELP},
+    [FIGURE_MEMORY_LOG_QUEUE] = {"gauge", "rimstone_memory_bytes", "kind=\"log_queue\"",
+                                 MEMORY_HELP},
+};
+
+static const char *const refusal_labels[REFUSAL_COUNT] = {
+    [REFUSAL_INVALID_LABELS] = "reason=\"invalid_labels\"",
+    [REFUSAL_DUPLICATE_LABEL] = "reason=\"duplicate_label\"",
+    [REFUSAL_INVALID_UTF8] = "reason=\"invalid_utf8\"",
+    [REFUSAL_TOO_FAR_IN_FUTURE] = "reason=\"too_far_in_future\"",
+    [REFUSAL_TOO_OLD] = "reason=\"too_old\"",
+    [REFUSAL_OUT_OF_ORDER] = "reason=\"out_of_order\"",
+    [REFUSAL_DUPLICATE_TIMESTAMP] = "reason=\"duplicate_timestamp\"",
+    [REFUSAL_LIMIT] = "reason=\"limit\"",
+};
+
+static double relaxed(const _Atomic uint64_t *counter)
+{
+    return (double)atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static double memory_figure(const struct engine *e, uint32_t which)
+{
+    if (which == FIGURE_MEMORY_LOG_QUEUE)
+        return relaxed(&e->logs.memory_bytes);
+    if (e->memory == NULL)
+        return 0;
+    if (which == FIGURE_MEMORY_USED)
+        return relaxed(&e->memory->used_bytes);
+    if (which == FIGURE_MEMORY_PEAK)
+        return relaxed(&e->memory->peak_bytes);
+    return (double)e->memory->limit_bytes;
+}
+
+static double stats_figure(const struct engine *e, uint32_t which)
+{
+    struct engine_stats stats;
+
+    engine_stats_get(e, &stats);
+    bool is_empty = stats.min_time_ms > stats.max_time_ms;
+    switch (which) {
+    case FIGURE_SERIES:
+        return (double)stats.series_count;
+    case FIGURE_CHUNKS:
+        return (double)stats.chunk_count;
+    case FIGURE_MIN_TIME:
+        return is_empty ? 0 : (double)stats.min_time_ms;
+    case FIGURE_MAX_TIME:
+        return is_empty ? 0 : (double)stats.max_time_ms;
+    case FIGURE_FRONT_ENTRIES:
+        return (double)stats.front_table_entries;
+    case FIGURE_LABEL_VALUES:
+        return (double)stats.label_value_count;
+    default:
+        return (double)stats.label_value_bytes;
+    }
+}
+
+static double figure_read(void *ctx)
+{
+    const struct engine_figure *f = ctx;
+    const struct engine *e = f->engine;
+    struct front_table_stats front;
+
+    if (f->which >= FIGURE_REFUSED)
+        return relaxed(&e->samples_refused[f->which - FIGURE_REFUSED]);
+    switch (f->which) {
+    case FIGURE_APPENDED:
+        return relaxed(&e->samples_appended);
+    case FIGURE_REPEATED:
+        return relaxed(&e->samples_repeated);
+    case FIGURE_FRONT_ALIASES:
+        return relaxed(&e->alias_count);
+    case FIGURE_FRONT_ALIASES_REFUSED:
+        return relaxed(&e->alias_refused);
+    case FIGURE_FRONT_BYTES:
+        front_table_stats_get(e->front, &front);
+        return (double)front.memory_bytes;
+    case FIGURE_SLOW_PATH:
+        return relaxed(&e->slow_path_series);
+    case FIGURE_MEMORY_USED:
+    case FIGURE_MEMORY_PEAK:
+    case FIGURE_MEMORY_LIMIT:
+    case FIGURE_MEMORY_LOG_QUEUE:
+        return memory_figure(e, f->which);
+    default:
+        return stats_figure(e, f->which);
+    }
+}
+
+enum err engine_metrics_register(struct engine *e, struct metrics_registry *registry,
+                                 struct errinfo *ei)
+{
+    e->figures = calloc(FIGURE_COUNT, sizeof *e->figures);
+    if (e->figures == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "metrics");
+    for (uint32_t i = 0; i < FIGURE_COUNT; i++) {
+        struct figure_info refused = {"counter", "rimstone_samples_refused_total", NULL,
+                                      "Samples that were refused, by reason."};
+        const struct figure_info *info = i < FIGURE_REFUSED ? &infos[i] : &refused;
+
+        if (i >= FIGURE_REFUSED)
+            refused.labels = refusal_labels[i - FIGURE_REFUSED];
+        e->figures[i] = (struct engine_figure){e, i};
+        metrics_callback(registry, info->kind, info->name, info->labels, info->help, figure_read,
+                         &e->figures[i]);
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,84 @@
+/*
+ * The front table: sender key -> series, outside the shards, read without a lock.
+ *
+ * An extendible hash. A segment holds up to 4,096 entries of 16 bytes and grows by steps (so that
+ * memory follows the number of keys closely), then splits in two; one segment changes at a time, by
+ * a copy that is published whole and an epoch that frees the old one.
+ *
+ * An entry keeps 84 bits of the 128-bit key less one for each bit of a shard's number: 80 bits at
+ * 16 shards. Bits that only the entry's place implies would be lost when a segment grows or splits,
+ * since the place must be found again from what is stored. At 10 M keys and 10^9 look-ups of new
+ * ones the chance of one wrong answer is below 10^-8.
+ */
+#ifndef RIMSTONE_ENGINE_FRONT_TABLE_INTERNAL_H
+#define RIMSTONE_ENGINE_FRONT_TABLE_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/budget.h"
+#include "base/epoch.h"
+#include "base/err.h"
+#include "base/fingerprint.h"
+#include "base/thread.h"
+
+/* What a key leads to. FRONT_NONE is never stored: it is the answer for an unknown key. Kinds for
+ * dropped and refused series take the free values when rules and limits arrive. */
+enum front_kind { FRONT_NONE = 0, FRONT_SERIES = 1 };
+
+/*
+ * What a key leads to, as front_table_find() gives it:
+ *   0          26           42     44           64
+ *   | slot     | generation | kind | shard      |
+ * In the table, bits of the key take the room above the shard's number.
+ */
+typedef uint64_t front_target;
+
+static inline front_target front_target_series(uint32_t shard, uint32_t slot, uint16_t generation)
+{
+    return (uint64_t)slot | (uint64_t)generation << 26 | (uint64_t)FRONT_SERIES << 42 |
+           (uint64_t)shard << 44;
+}
+static inline enum front_kind front_target_kind(front_target t)
+{
+    return (enum front_kind)(t >> 42 & 3);
+}
+static inline uint32_t front_target_slot(front_target t)
+{
+    return (uint32_t)t & 0x3ffffff;
+}
+static inline uint16_t front_target_generation(front_target t)
+{
+    return (uint16_t)(t >> 26);
+}
+static inline uint32_t front_target_shard(front_target t)
+{
+    return (uint32_t)(t >> 44);
+}
+
+struct front_table;
+
+/* `shard_count` is a power of two, at most 4,096. */
+MUST_USE enum err front_table_new(uint32_t shard_count, struct budget *memory,
+                                  struct front_table **out, struct errinfo *ei);
+/* No reader or writer may be left. Accepts NULL. */
+void front_table_free(struct front_table *t);
+
+/*
+ * Looks up `count` keys, the first at `keys` and each next one `stride_bytes` further; out[i] is 0
+ * for an unknown key. Any thread, no lock; cache misses of neighbouring keys overlap.
+ */
+void front_table_find(struct front_table *t, const struct hash128 *keys, size_t stride_bytes,
+                      size_t count, front_target *out);
+/* Adds a key or replaces what it leads to. False when memory is refused: the table is a cache of
+ * the slow path's answer, so the caller goes on. Any thread. *added tells a new key. */
+bool front_table_put(struct front_table *t, struct hash128 key, front_target target, bool *added);
+
+struct front_table_stats {
+    uint64_t entry_count, memory_bytes, segment_count;
+};
+void front_table_stats_get(const struct front_table *t, struct front_table_stats *out);
+
+#endif

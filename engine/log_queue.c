@@ -1,0 +1,282 @@
+/*
+ * The queues between the shards and the log. Samples wait in segments of 1,024 entries out of a
+ * common pool: a backlog grows by whole segments, and nothing is ever copied under a shard's lock.
+ */
+#include "engine/log_queue_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+enum { REPEAT_DELAY_NS = 500 * 1000 * 1000 };
+
+void log_pool_init(struct log_pool *pool, struct budget *memory)
+{
+    *pool = (struct log_pool){.memory = memory};
+    atomic_init(&pool->memory_bytes, 0);
+    atomic_init(&pool->recent_count, 0);
+    atomic_init(&pool->repeat_delay_ns, REPEAT_DELAY_NS);
+    mutex_init(&pool->lock);
+}
+
+static bool pool_charge(struct log_pool *pool, size_t bytes)
+{
+    if (pool->memory != NULL && budget_charge(pool->memory, bytes, NULL) != ERR_OK)
+        return false;
+    atomic_fetch_add_explicit(&pool->memory_bytes, bytes, memory_order_relaxed);
+    return true;
+}
+
+static void pool_discharge(struct log_pool *pool, size_t bytes)
+{
+    if (pool->memory != NULL)
+        budget_release(pool->memory, bytes);
+    atomic_fetch_sub_explicit(&pool->memory_bytes, bytes, memory_order_relaxed);
+}
+
+static void segments_free(struct log_pool *pool, struct log_segment *seg)
+{
+    while (seg != NULL) {
+        struct log_segment *next = seg->next;
+
+        pool_discharge(pool, sizeof *seg);
+        free(seg);
+        seg = next;
+    }
+}
+
+void log_pool_done(struct log_pool *pool)
+{
+    segments_free(pool, pool->spare);
+    pool->spare = NULL;
+    mutex_done(&pool->lock);
+}
+
+static struct log_segment *segment_get(struct log_pool *pool)
+{
+    struct log_segment *seg;
+
+    mutex_lock(&pool->lock);
+    seg = pool->spare;
+    if (seg != NULL) {
+        pool->spare = seg->next;
+        pool->spare_count--;
+    }
+    mutex_unlock(&pool->lock);
+    if (seg == NULL) {
+        if (!pool_charge(pool, sizeof *seg))
+            return NULL;
+        seg = malloc(sizeof *seg);
+        if (seg == NULL) {
+            pool_discharge(pool, sizeof *seg);
+            return NULL;
+        }
+    }
+    seg->next = NULL;
+    seg->count = 0;
+    return seg;
+}
+
+static void definitions_free(struct log_pool *pool, struct definition_list *list)
+{
+    for (struct definition_buffer *b = list->first; b != NULL;) {
+        struct definition_buffer *next = b->next;
+
+        pool_discharge(pool, sizeof *b + b->capacity);
+        free(b);
+        b = next;
+    }
+    *list = (struct definition_list){0};
+}
+
+static void definitions_append(struct definition_list *list, struct definition_buffer *b)
+{
+    b->next = NULL;
+    if (list->last == NULL)
+        list->first = b;
+    else
+        list->last->next = b;
+    list->last = b;
+    list->count += b->count;
+    list->size_bytes += b->size;
+    list->memory_bytes += sizeof *b + b->capacity;
+}
+
+void log_queue_init(struct log_queue *q, struct log_pool *pool)
+{
+    *q = (struct log_queue){.pool = pool};
+}
+
+void log_queue_done(struct log_queue *q)
+{
+    if (q->pool == NULL)
+        return;
+    segments_free(q->pool, q->first);
+    definitions_free(q->pool, &q->fresh);
+    definitions_free(q->pool, &q->recent);
+    q->first = q->last = NULL;
+}
+
+struct log_segment *log_queue_grow(struct log_queue *q)
+{
+    struct log_segment *seg = segment_get(q->pool);
+
+    if (seg == NULL)
+        return NULL;
+    if (q->last == NULL)
+        q->first = seg;
+    else
+        q->last->next = seg;
+    q->last = seg;
+    return seg;
+}
+
+bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size)
+{
+    size_t need = definition_size_max(labels_size), capacity = LOG_DEFINITION_BUFFER_BYTES;
+    struct definition_buffer *b = q->fresh.last;
+
+    if (b != NULL && b->capacity - b->size >= need)
+        return true;
+    if (b != NULL) /* many at once: fewer, larger buffers */
+        capacity = LOG_DEFINITION_BUFFER_MAX;
+    if (capacity < need)
+        capacity = need;
+    if (!pool_charge(q->pool, sizeof *b + capacity))
+        return false;
+    b = malloc(sizeof *b + capacity);
+    if (b == NULL) {
+        pool_discharge(q->pool, sizeof *b + capacity);
+        return false;
+    }
+    *b = (struct definition_buffer){.capacity = capacity};
+    definitions_append(&q->fresh, b);
+    return true;
+}
+
+void log_queue_define(struct log_queue *q, const struct definition *d)
+{
+    struct definition_buffer *b = q->fresh.last;
+    size_t size;
+
+    ASSERT(b != NULL && b->capacity - b->size >= definition_size_max(d->labels.size));
+    size = definition_write(b->data + b->size, d);
+    b->size += size;
+    b->count++;
+    q->fresh.size_bytes += size;
+    q->fresh.count++;
+    q->sequence++;
+}
+
+/* Takes the buffers whose time for a second frame has come; the oldest stand first. */
+static void take_due(struct log_queue *q, uint64_t now_ns, struct definition_list *out)
+{
+    uint64_t delay = atomic_load_explicit(&q->pool->repeat_delay_ns, memory_order_relaxed);
+    bool is_full = q->recent.memory_bytes > LOG_RECENT_BYTES_MAX;
+
+    while (q->recent.first != NULL && (is_full || q->recent.first->logged_ns + delay <= now_ns)) {
+        struct definition_buffer *b = q->recent.first;
+
+        q->recent.first = b->next;
+        if (b->next == NULL)
+            q->recent.last = NULL;
+        q->recent.count -= b->count;
+        q->recent.size_bytes -= b->size;
+        q->recent.memory_bytes -= sizeof *b + b->capacity;
+        definitions_append(out, b);
+    }
+    if (out->count > 0)
+        atomic_fetch_sub_explicit(&q->pool->recent_count, out->count, memory_order_relaxed);
+}
+
+bool log_queue_take(struct log_queue *q, uint64_t now_ns, struct log_batch *batch,
+                    struct wal_batch *out)
+{
+    take_due(q, now_ns, &batch->repeated);
+    /* A repetition is an entry too: a frame covers at least one sequence number. */
+    q->sequence += batch->repeated.count;
+    if (q->sequence == q->taken_sequence)
+        return false;
+    batch->first = q->sample_count > 0 ? q->first : NULL;
+    batch->sample_count = q->sample_count;
+    batch->fresh = q->fresh;
+    if (q->sample_count > 0)
+        q->first = q->last = NULL;
+    q->sample_count = 0;
+    q->fresh = (struct definition_list){0};
+    *out = (struct wal_batch){
+        .first_sequence = q->taken_sequence + 1,
+        .entry_count = q->sequence - q->taken_sequence,
+        .sample_count = batch->sample_count,
+        .memory_bytes = batch->sample_count * sizeof(struct log_entry) + batch->fresh.size_bytes,
+    };
+    q->taken_sequence = q->sequence;
+    return true;
+}
+
+static void encode_definitions(const struct definition_list *list, struct byte_writer *payload)
+{
+    struct bytes parts[64];
+    size_t n = 0;
+    uint32_t count = 0;
+
+    for (const struct definition_buffer *b = list->first; b != NULL; b = b->next) {
+        if (b->count > 0)
+            parts[n++] = (struct bytes){b->data, b->size};
+        count += b->count;
+        if (n == sizeof parts / sizeof parts[0] || (b->next == NULL && n > 0)) {
+            record_series_write(payload, parts, n, count);
+            n = count = 0;
+        }
+    }
+}
+
+enum err log_batch_encode(const struct log_batch *batch, struct byte_writer *payload)
+{
+    encode_definitions(&batch->repeated, payload);
+    encode_definitions(&batch->fresh, payload);
+    if (batch->sample_count > 0)
+        record_samples_write(payload, batch->first);
+    return payload->failed ? ERR_NOMEM : ERR_OK;
+}
+
+void log_batch_release_samples(struct log_batch *batch, struct log_pool *pool)
+{
+    struct log_segment *seg = batch->first, *surplus = NULL;
+
+    mutex_lock(&pool->lock);
+    while (seg != NULL) {
+        struct log_segment *next = seg->next, **list = &surplus;
+
+        if (pool->spare_count < LOG_POOL_SPARE_MAX) {
+            list = &pool->spare;
+            pool->spare_count++;
+        }
+        seg->next = *list;
+        *list = seg;
+        seg = next;
+    }
+    mutex_unlock(&pool->lock);
+    segments_free(pool, surplus);
+    batch->first = NULL;
+    batch->sample_count = 0;
+}
+
+void log_batch_release_definitions(struct log_batch *batch, struct log_queue *q, uint64_t now_ns)
+{
+    struct definition_buffer *b = batch->fresh.first;
+
+    if (batch->fresh.count > 0)
+        atomic_fetch_add_explicit(&q->pool->recent_count, batch->fresh.count, memory_order_relaxed);
+    while (b != NULL) {
+        struct definition_buffer *next = b->next;
+
+        b->logged_ns = now_ns;
+        /* An empty one was reserved by a write that failed. */
+        definitions_append(b->count > 0 ? &q->recent : &batch->repeated, b);
+        b = next;
+    }
+    batch->fresh = (struct definition_list){0};
+    definitions_free(q->pool, &batch->repeated);
+}

@@ -1,0 +1,121 @@
+/*
+ * What waits for the log at one shard: raw samples, and series definitions.
+ *
+ * Writers append under the shard's lock, at the cost of a store; the committer takes the whole
+ * queue by swapping pointers; encoding runs on the log's threads without the lock.
+ *
+ * A definition is logged twice, so that one bad frame does not cost a series: it goes out at once,
+ * then waits in `recent` and goes out again with a later batch, half a second on or earlier when
+ * too much waits.
+ */
+#ifndef RIMSTONE_ENGINE_LOG_QUEUE_INTERNAL_H
+#define RIMSTONE_ENGINE_LOG_QUEUE_INTERNAL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/budget.h"
+#include "base/bytes.h"
+#include "base/thread.h"
+#include "engine/record_internal.h"
+#include "wal/wal.h"
+
+enum {
+    LOG_POOL_SPARE_MAX = 64,            /* 1.5 MiB kept for reuse */
+    LOG_RECENT_BYTES_MAX = 256 << 10,   /* per shard; beyond, definitions repeat at once */
+    LOG_DEFINITION_BUFFER_BYTES = 4096, /* the first of a batch; the next are larger */
+    LOG_DEFINITION_BUFFER_MAX = 64 << 10,
+};
+
+/* Spare segments of all shards, and what the queues hold. */
+struct log_pool {
+    struct budget *memory; /* borrowed, may be NULL */
+    struct mutex lock;     /* guards spare, spare_count; taken under a shard's lock */
+    struct log_segment *spare;
+    uint32_t spare_count;
+    _Atomic uint64_t memory_bytes; /* relaxed: a statistic */
+    /* Definitions that wait for their second frame, over all shards. Relaxed: the tick looks again
+     * when it finds none. */
+    _Atomic uint64_t recent_count;
+    /* relaxed: tests set it before threads start */
+    _Atomic uint64_t repeat_delay_ns;
+};
+
+void log_pool_init(struct log_pool *pool, struct budget *memory);
+void log_pool_done(struct log_pool *pool);
+
+/* Encoded definitions, one behind the other. */
+struct definition_buffer {
+    struct definition_buffer *next;
+    uint64_t logged_ns; /* when its first frame was made */
+    uint32_t count;
+    size_t size, capacity;
+    uint8_t data[];
+};
+
+struct definition_list {
+    struct definition_buffer *first, *last;
+    uint32_t count;
+    size_t size_bytes, memory_bytes;
+};
+
+/* Guarded by the shard's lock. */
+struct log_queue {
+    struct log_pool *pool;
+    struct log_segment *first, *last;
+    uint64_t sample_count;
+    struct definition_list fresh;  /* not yet taken */
+    struct definition_list recent; /* taken once */
+    uint64_t sequence;             /* of the newest entry, queued or durable */
+    uint64_t taken_sequence;       /* of the newest entry that was taken */
+};
+
+/* A batch on its way to the disk; wal_batch.data. */
+struct log_batch {
+    struct log_segment *first;
+    uint64_t sample_count;
+    struct definition_list fresh, repeated;
+};
+
+void log_queue_init(struct log_queue *q, struct log_pool *pool);
+void log_queue_done(struct log_queue *q);
+
+struct log_segment *log_queue_grow(struct log_queue *q);
+/* Where the next sample goes, or NULL when memory is refused. log_queue_commit() makes it count. */
+static inline struct log_entry *log_queue_next(struct log_queue *q)
+{
+    struct log_segment *seg = q->last;
+
+    if (seg == NULL || seg->count == LOG_SEGMENT_ENTRIES) {
+        seg = log_queue_grow(q);
+        if (seg == NULL)
+            return NULL;
+    }
+    return &seg->items[seg->count];
+}
+static inline void log_queue_commit(struct log_queue *q)
+{
+    q->last->count++;
+    q->sample_count++;
+    q->sequence++;
+}
+
+/* Room for a definition with that many bytes of labels; false when memory is refused. */
+MUST_USE bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size);
+/* Queues it; the room was reserved in the same critical section. */
+void log_queue_define(struct log_queue *q, const struct definition *d);
+
+/* Moves all that is queued into `batch` (caller's, zeroed) and fills *out but for its data; false
+ * if there is nothing. Caller holds the shard's lock. Allocates nothing. */
+bool log_queue_take(struct log_queue *q, uint64_t now_ns, struct log_batch *batch,
+                    struct wal_batch *out);
+MUST_USE enum err log_batch_encode(const struct log_batch *batch, struct byte_writer *payload);
+/* Gives the samples' memory back; needs no lock. */
+void log_batch_release_samples(struct log_batch *batch, struct log_pool *pool);
+/* Lets the definitions wait for their second frame, or frees those that had it. Caller holds the
+ * shard's lock. */
+void log_batch_release_definitions(struct log_batch *batch, struct log_queue *q, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,380 @@
+/*
+ * Record codec. docs/formats/log-records.md has the diagrams.
+ *
+ * Samples are written by columns, so that zstd finds in each what it is good at: refs and times are
+ * runs that cost almost nothing, tags have few different values, and the value bytes carry the
+ * entropy. A tag says how a value's bytes are to be read, so that every frame stands alone:
+ *
+ *   00iiiiii   the integer i, no bytes
+ *   010ssnnn   n + 1 bytes: zigzag integer, little-endian, at exponent s
+ *   01100000   8 bytes: the raw bits
+ */
+#include "engine/record_internal.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "engine/chunk_internal.h"
+
+enum {
+    SAMPLES_HEADER_BYTES = 12,
+    TAG_INTEGER_COUNT = 64,
+    TAG_SCALED = 0x40,
+    TAG_RAW = 0x60,
+    REF_RUN_GENERATION = 1, /* a generation follows */
+    REF_RUN_STEP = 2,       /* slots go up by one; else they repeat */
+    REF_BYTES_MAX = 10 + 3 + 10,
+    TIME_BYTES_MAX = 10 + 10,
+};
+
+/* ---- writing ---- */
+
+/* Starts a record; returns where its header stands. */
+static size_t record_begin(struct byte_writer *out, enum record_type type)
+{
+    size_t at = out->size;
+
+    writer_le32(out, (uint32_t)type);
+    writer_le32(out, 0); /* the length, filled in by record_end() */
+    return at;
+}
+
+static void put_le32(struct byte_writer *out, size_t at, size_t v)
+{
+    uint32_t v32 = (uint32_t)v;
+
+    ASSERT(v <= UINT32_MAX);
+    memcpy(out->data + at, &v32, sizeof v32);
+}
+
+static void record_end(struct byte_writer *out, size_t at)
+{
+    if (!out->failed)
+        put_le32(out, at + 4, out->size - at - RECORD_HEADER_BYTES);
+}
+
+size_t definition_write(uint8_t *out, const struct definition *d)
+{
+    size_t n = varint_write(out, d->slot);
+
+    n += varint_write(out + n, d->generation);
+    n += varint_write(out + n, d->labels.size);
+    if (d->labels.size > 0)
+        memcpy(out + n, d->labels.data, d->labels.size);
+    return n + d->labels.size;
+}
+
+void record_series_write(struct byte_writer *out, const struct bytes *parts, size_t part_count,
+                         uint32_t count)
+{
+    size_t at = record_begin(out, RECORD_SERIES);
+
+    writer_le32(out, count);
+    for (size_t i = 0; i < part_count; i++)
+        writer_append(out, parts[i].data, parts[i].size);
+    record_end(out, at);
+}
+
+/* A run of refs that is still growing. */
+struct ref_run {
+    uint32_t first, count;
+    uint32_t step;     /* 0 or 1; chosen by the second ref */
+    uint32_t expected; /* the slot behind the run before this one */
+    uint16_t generation, generation_before;
+};
+
+static uint8_t *ref_run_write(uint8_t *p, struct ref_run *run)
+{
+    bool is_new = run->generation != run->generation_before;
+    uint64_t head = (uint64_t)(run->count - 1) << 2 | (run->step ? REF_RUN_STEP : 0) |
+                    (is_new ? REF_RUN_GENERATION : 0);
+
+    p += varint_write(p, head);
+    if (is_new)
+        p += varint_write(p, run->generation);
+    p += varint_write(p, zigzag_encode((int64_t)run->first - (int64_t)run->expected));
+    run->expected = run->first + (run->count - 1) * run->step + 1;
+    run->generation_before = run->generation;
+    return p;
+}
+
+static inline bool ref_run_extend(struct ref_run *run, const struct log_entry *e)
+{
+    uint32_t step = run->step;
+
+    if (run->count == 0 || e->generation != run->generation)
+        return false;
+    if (run->count == 1 && (e->slot == run->first || e->slot == run->first + 1))
+        step = e->slot - run->first;
+    if (e->slot != run->first + run->count * step)
+        return false;
+    run->step = step;
+    run->count++;
+    return true;
+}
+
+static void write_refs(struct byte_writer *out, const struct log_segment *first)
+{
+    struct ref_run run = {.step = 1};
+
+    for (const struct log_segment *seg = first; seg != NULL; seg = seg->next) {
+        uint8_t *p = writer_reserve(out, ((size_t)seg->count + 1) * REF_BYTES_MAX);
+        uint8_t *start = p;
+
+        if (p == NULL)
+            return;
+        for (uint32_t i = 0; i < seg->count; i++) {
+            if (ref_run_extend(&run, &seg->items[i]))
+                continue;
+            if (run.count > 0)
+                p = ref_run_write(p, &run);
+            run.first = seg->items[i].slot;
+            run.generation = seg->items[i].generation;
+            run.count = 1;
+            run.step = 1;
+        }
+        if (seg->next == NULL && run.count > 0)
+            p = ref_run_write(p, &run);
+        out->size += (size_t)(p - start);
+    }
+}
+
+static void write_times(struct byte_writer *out, const struct log_segment *first)
+{
+    int64_t before_ms = 0, now_ms = 0;
+    uint64_t run = 0;
+
+    for (const struct log_segment *seg = first; seg != NULL; seg = seg->next) {
+        uint8_t *p = writer_reserve(out, ((size_t)seg->count + 1) * TIME_BYTES_MAX);
+        uint8_t *start = p;
+
+        if (p == NULL)
+            return;
+        for (uint32_t i = 0; i <= seg->count; i++) {
+            bool is_end = i == seg->count;
+
+            if (!is_end && run > 0 && seg->items[i].t_ms == now_ms) {
+                run++;
+                continue;
+            }
+            if (run > 0 && (!is_end || seg->next == NULL)) {
+                p += varint_write(p, run - 1);
+                p += varint_write(p,
+                                  zigzag_encode((int64_t)((uint64_t)now_ms - (uint64_t)before_ms)));
+                before_ms = now_ms;
+                run = 0;
+            }
+            if (!is_end) {
+                now_ms = seg->items[i].t_ms;
+                run = 1;
+            }
+        }
+        out->size += (size_t)(p - start);
+    }
+}
+
+/* Writes the value's bytes at `p` (8 must fit), returns how many count. */
+static inline size_t put_value(uint8_t *p, const struct log_entry *e, uint8_t *tag)
+{
+    int64_t i = 0;
+    bool is_exact =
+        e->scale < CHUNK_SCALE_COUNT && chunk_scale_round(double_from_bits(e->bits), e->scale, &i);
+
+    if (!is_exact) {
+        *tag = TAG_RAW;
+        memcpy(p, &e->bits, sizeof e->bits);
+        return sizeof e->bits;
+    }
+    DEBUG_ASSERT(double_bits(chunk_scale_value(i, e->scale)) == e->bits);
+    if (e->scale == 0 && i >= 0 && i < TAG_INTEGER_COUNT) {
+        *tag = (uint8_t)i;
+        return 0;
+    }
+    uint64_t u = zigzag_encode(i);
+    size_t size = u == 0 ? 1 : (71 - (size_t)__builtin_clzll(u)) / 8;
+    *tag = (uint8_t)(TAG_SCALED | (unsigned)e->scale << 3 | (size - 1));
+    memcpy(p, &u, sizeof u);
+    return size;
+}
+
+/* The tags' room is reserved first, the value bytes grow behind it. */
+static void write_values(struct byte_writer *out, const struct log_segment *first, size_t count)
+{
+    size_t tags_at = out->size;
+
+    if (writer_reserve(out, count) == NULL)
+        return;
+    out->size += count;
+    for (const struct log_segment *seg = first; seg != NULL; seg = seg->next) {
+        uint8_t *p = writer_reserve(out, (size_t)seg->count * 8);
+        uint8_t *start = p;
+
+        if (p == NULL)
+            return;
+        for (uint32_t i = 0; i < seg->count; i++)
+            p += put_value(p, &seg->items[i], &out->data[tags_at++]);
+        out->size += (size_t)(p - start);
+    }
+}
+
+void record_samples_write(struct byte_writer *out, const struct log_segment *first)
+{
+    size_t at = record_begin(out, RECORD_SAMPLES), count = 0;
+    size_t body = out->size, refs_end, times_end;
+
+    for (const struct log_segment *seg = first; seg != NULL; seg = seg->next)
+        count += seg->count;
+    if (writer_reserve(out, SAMPLES_HEADER_BYTES) == NULL)
+        return;
+    out->size += SAMPLES_HEADER_BYTES;
+    write_refs(out, first);
+    refs_end = out->size;
+    write_times(out, first);
+    times_end = out->size;
+    write_values(out, first, count);
+    if (out->failed)
+        return;
+    put_le32(out, body, count);
+    put_le32(out, body + 4, refs_end - body - SAMPLES_HEADER_BYTES);
+    put_le32(out, body + 8, times_end - refs_end);
+    record_end(out, at);
+}
+
+/* ---- reading ---- */
+
+bool record_next(struct byte_reader *in, struct record *out)
+{
+    uint32_t type, size;
+
+    if (reader_left(in) == 0)
+        return false;
+    type = reader_le32(in);
+    size = reader_le32(in);
+    out->type = (uint8_t)type;
+    out->body.data = reader_take(in, size);
+    out->body.size = size;
+    if (type == 0 || type > UINT8_MAX) /* the three bytes above are reserved */
+        in->failed = true;
+    return !in->failed;
+}
+
+bool record_series_open(struct bytes body, struct byte_reader *in, uint32_t *count)
+{
+    *in = reader_init(body.data, body.size);
+    *count = reader_le32(in);
+    return !in->failed;
+}
+
+bool record_series_next(struct byte_reader *in, struct definition *out)
+{
+    uint64_t slot = reader_varint(in), generation = reader_varint(in), size = reader_varint(in);
+
+    if (slot > UINT32_MAX || generation > UINT16_MAX || size > RECORD_LABELS_SIZE_MAX) {
+        in->failed = true;
+        return false;
+    }
+    out->slot = (uint32_t)slot;
+    out->generation = (uint16_t)generation;
+    out->labels.size = (size_t)size;
+    out->labels.data = reader_take(in, (size_t)size);
+    return !in->failed;
+}
+
+bool record_samples_count(struct bytes body, size_t *count)
+{
+    struct byte_reader in = reader_init(body.data, body.size);
+    uint32_t n = reader_le32(&in), refs_size = reader_le32(&in), times_size = reader_le32(&in);
+
+    /* A tag a sample: no count larger than the body is believed. */
+    if (in.failed || refs_size > reader_left(&in) || times_size > reader_left(&in) - refs_size ||
+        n > reader_left(&in) - refs_size - times_size)
+        return false;
+    *count = n;
+    return true;
+}
+
+static bool read_refs(struct byte_reader in, struct log_entry *out, size_t count)
+{
+    uint64_t expected = 0, generation = 0;
+
+    for (size_t done = 0; done < count;) {
+        uint64_t head = reader_varint(&in), run = (head >> 2) + 1;
+        uint32_t step = head & REF_RUN_STEP ? 1 : 0;
+
+        if (head & REF_RUN_GENERATION)
+            generation = reader_varint(&in);
+        uint64_t slot = expected + (uint64_t)zigzag_decode(reader_varint(&in));
+        if (in.failed || generation > UINT16_MAX || run > count - done || slot > UINT32_MAX ||
+            (step != 0 && run - 1 > UINT32_MAX - slot))
+            return false;
+        for (uint64_t i = 0; i < run; i++, done++) {
+            out[done].slot = (uint32_t)(slot + i * step);
+            out[done].generation = (uint16_t)generation;
+            out[done].scale = out[done].zero = 0;
+        }
+        expected = slot + (run - 1) * step + 1;
+    }
+    return reader_left(&in) == 0;
+}
+
+static bool read_times(struct byte_reader in, struct log_entry *out, size_t count)
+{
+    uint64_t now_ms = 0;
+
+    for (size_t done = 0; done < count;) {
+        uint64_t run = reader_varint(&in);
+
+        now_ms += (uint64_t)zigzag_decode(reader_varint(&in));
+        if (in.failed || run >= count - done)
+            return false;
+        for (uint64_t i = 0; i <= run; i++)
+            out[done++].t_ms = (int64_t)now_ms;
+    }
+    return reader_left(&in) == 0;
+}
+
+static inline bool read_value(struct byte_reader *in, uint8_t tag, uint64_t *bits)
+{
+    uint64_t u = 0;
+
+    if (tag < TAG_INTEGER_COUNT) {
+        *bits = double_bits((double)tag);
+        return true;
+    }
+    if (tag == TAG_RAW) {
+        *bits = reader_le64(in);
+        return !in->failed;
+    }
+    if (tag > TAG_RAW)
+        return false;
+    size_t size = (size_t)(tag & 7) + 1;
+    if (LIKELY(reader_left(in) >= sizeof u)) {
+        memcpy(&u, in->pos, sizeof u);
+        u &= UINT64_MAX >> (64 - 8 * size);
+        in->pos += size;
+    } else {
+        const uint8_t *p = reader_take(in, size);
+
+        if (p == NULL)
+            return false;
+        memcpy(&u, p, size);
+    }
+    *bits = double_bits(chunk_scale_value(zigzag_decode(u), tag >> 3 & 3));
+    return true;
+}
+
+bool record_samples_read(struct bytes body, struct log_entry *out, size_t count)
+{
+    struct byte_reader in = reader_init(body.data, body.size);
+    uint32_t n = reader_le32(&in), refs_size = reader_le32(&in), times_size = reader_le32(&in);
+    const uint8_t *refs = reader_take(&in, refs_size), *times = reader_take(&in, times_size);
+    const uint8_t *tags = reader_take(&in, n);
+
+    if (in.failed || n != count || !read_refs(reader_init(refs, refs_size), out, count) ||
+        !read_times(reader_init(times, times_size), out, count))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!read_value(&in, tags[i], &out[i].bits))
+            return false;
+    return reader_left(&in) == 0;
+}

@@ -1,0 +1,365 @@
+/*
+ * Replay: frames of the log go straight into the series tables, each shard on one thread at a time,
+ * all shards in parallel. The front table stays empty and warms through the slow path.
+ *
+ * A definition stands twice in the log. Where the first frame that held it is bad, samples of its
+ * slot arrive before any definition: they are held, in order, until the second one comes. What is
+ * left at the end is counted and named, never bound to another series. A definition that
+ * contradicts an earlier one of its slot, or names a label set that another slot has, is counted
+ * and not applied, and so its samples are of an unknown series too.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "engine/engine_internal.h"
+#include "engine/labels.h"
+
+enum {
+    HELD_SAMPLES_MAX = 1 << 18, /* per shard, 6 MiB: ten seconds of a busy shard */
+    LABEL_COUNT_MAX = 65536,    /* of one definition; the door refuses far fewer bytes */
+};
+
+/* A frame being applied. */
+struct replay_frame {
+    struct engine *engine;
+    struct shard *shard;
+    struct shard_change change;
+    struct arena arena;
+    struct byte_writer rest; /* canonical fields without the metric name */
+    bool any_new;            /* it defined a series */
+};
+
+/* ---- memory ---- */
+
+static bool grow_entries(struct shard *s, struct log_entry **items, size_t *capacity, size_t count)
+{
+    size_t wanted = *capacity == 0 ? 4096 : *capacity;
+    struct log_entry *grown;
+
+    if (count <= *capacity)
+        return true;
+    while (wanted < count)
+        wanted *= 2;
+    size_t bytes = (wanted - *capacity) * sizeof *grown;
+    if (s->memory != NULL && budget_charge(s->memory, bytes, NULL) != ERR_OK)
+        return false;
+    grown = realloc(*items, wanted * sizeof *grown);
+    if (grown == NULL) {
+        if (s->memory != NULL)
+            budget_release(s->memory, bytes);
+        return false;
+    }
+    s->held_bytes += bytes;
+    *items = grown;
+    *capacity = wanted;
+    return true;
+}
+
+/* ---- samples ---- */
+
+static void count_unknown(struct shard *s, uint32_t slot)
+{
+    if (s->unknown_ref_samples++ == 0)
+        s->unknown_ref_first = slot;
+}
+
+/* A slot that the log names is not given to a new series, even if what it held stays unknown: the
+ * next replay would bind the old samples to it. */
+static void note_slot(struct shard *s, uint32_t slot)
+{
+    if (slot >= s->unknown_slot_end && slot < SERIES_SLOT_MAX - 1)
+        s->unknown_slot_end = slot + 1;
+}
+
+static enum err apply_sample(struct shard *s, struct series *series, const struct log_entry *entry,
+                             struct shard_change *change)
+{
+    if (entry->t_ms <= series->newest_ms || entry->t_ms < CHUNK_TIME_MIN_MS ||
+        entry->t_ms > CHUNK_TIME_MAX_MS) {
+        s->stale_samples++; /* no writer queues these */
+        return ERR_OK;
+    }
+    if (!shard_store(s, series, entry->t_ms, entry->bits, change))
+        return ERR_NOMEM;
+    s->replayed_samples++;
+    return ERR_OK;
+}
+
+static void hold_sample(struct shard *s, const struct log_entry *entry)
+{
+    struct held_samples *held = &s->held;
+
+    note_slot(s, entry->slot);
+    if (held->count >= HELD_SAMPLES_MAX ||
+        !grow_entries(s, &held->items, &held->capacity, held->count + 1)) {
+        count_unknown(s, entry->slot);
+        return;
+    }
+    held->items[held->count++] = *entry;
+}
+
+static struct series *series_of(struct shard *s, const struct log_entry *entry)
+{
+    struct series *series = series_find(&s->series, entry->slot);
+
+    return series != NULL && series->generation == entry->generation ? series : NULL;
+}
+
+/* Applies what was held for series that are known by now. */
+static enum err apply_held(struct shard *s, struct shard_change *change)
+{
+    size_t kept = 0;
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; i < s->held.count; i++) {
+        struct series *series = series_of(s, &s->held.items[i]);
+
+        if (series == NULL || e != ERR_OK)
+            s->held.items[kept++] = s->held.items[i];
+        else
+            e = apply_sample(s, series, &s->held.items[i], change);
+    }
+    s->held.count = kept;
+    return e;
+}
+
+/* Fetches what the samples ahead will touch: first the struct, later its chunk's tail. */
+static inline void prefetch_ahead(const struct shard *s, const struct log_entry *near,
+                                  const struct log_entry *far)
+{
+    const struct series *series;
+
+    if (far != NULL && far->slot < s->series.slot_end &&
+        s->series.pages[far->slot / SERIES_PAGE_SERIES] != NULL)
+        __builtin_prefetch(series_at(&s->series, far->slot), 1);
+    series = series_find(&s->series, near->slot);
+    if (series != NULL && series->open_tail != 0)
+        __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_tail), 1);
+}
+
+static enum err apply_samples(struct replay_frame *f, struct bytes body, struct errinfo *ei)
+{
+    enum { NEAR = 12, FAR = 24 };
+    struct shard *s = f->shard;
+    size_t count = 0;
+
+    if (!record_samples_count(body, &count))
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: sizes of a samples record", s->number);
+    if (!grow_entries(s, &s->decoded, &s->decoded_capacity, count))
+        return errinfo_set(ei, ERR_NOMEM, 0, "replay of %zu samples", count);
+    if (!record_samples_read(body, s->decoded, count))
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: columns of a samples record", s->number);
+    for (size_t i = 0; i < count; i++) {
+        const struct log_entry *entry = &s->decoded[i];
+        struct series *series = series_of(s, entry);
+        enum err e = ERR_OK;
+
+        if (i + NEAR < count)
+            prefetch_ahead(s, entry + NEAR, i + FAR < count ? entry + FAR : NULL);
+        if (series == NULL)
+            hold_sample(s, entry);
+        else
+            e = apply_sample(s, series, entry, &f->change);
+        if (e != ERR_OK)
+            return errinfo_set(ei, e, 0, "memory for replayed samples was refused");
+    }
+    return ERR_OK;
+}
+
+/* ---- definitions ---- */
+
+/* Splits canonical fields into labels; false when they are not canonical. The metric name's field
+ * is [*name_begin, *name_end). */
+static bool labels_split(struct bytes canonical, struct arena *arena, struct labels *out,
+                         size_t *name_begin, size_t *name_end)
+{
+    struct byte_reader in = reader_init(canonical.data, canonical.size);
+    struct label *items;
+    size_t count = 0, capacity = canonical.size / 4 + 1;
+
+    if (capacity > LABEL_COUNT_MAX)
+        capacity = LABEL_COUNT_MAX;
+    items = ARENA_ARRAY(arena, capacity, struct label);
+    *name_begin = *name_end = 0;
+    while (items != NULL && reader_left(&in) > 0) {
+        size_t begin = (size_t)(in.pos - canonical.data);
+        struct str part[2];
+
+        for (int i = 0; i < 2; i++) {
+            uint64_t size = reader_varint(&in);
+
+            part[i].size = size > canonical.size ? SIZE_MAX : (size_t)size;
+            part[i].data = (const char *)reader_take(&in, part[i].size);
+        }
+        if (in.failed || part[0].size == 0 || part[1].size == 0 || count == capacity ||
+            (count > 0 && str_compare(items[count - 1].name, part[0]) >= 0))
+            return false;
+        if (str_equal(part[0], LABEL_METRIC_NAME)) {
+            *name_begin = begin;
+            *name_end = (size_t)(in.pos - canonical.data);
+        }
+        items[count++] = (struct label){part[0], part[1]};
+    }
+    *out = (struct labels){count, items};
+    return items != NULL && *name_end > 0;
+}
+
+static enum err define_new(struct replay_frame *f, const struct definition *d,
+                           struct hash128 fingerprint, struct errinfo *ei)
+{
+    struct shard *s = f->shard;
+    struct series_identity identity = {0};
+    struct labels labels;
+    size_t name_begin, name_end;
+
+    if (!labels_split(d->labels, &f->arena, &labels, &name_begin, &name_end))
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: labels of slot %u", s->number, d->slot);
+    if (!engine_identify(f->engine, d->labels, name_begin, name_end, &f->rest, &identity) ||
+        !series_table_reserve(&s->series, d->slot))
+        return errinfo_set(ei, ERR_NOMEM, 0, "memory for replayed series was refused");
+    if (identity.shard != s->number ||
+        fingerprint_table_find(&s->fingerprints, fingerprint) != FINGERPRINT_SLOT_NONE) {
+        s->conflicting_definitions++;
+        note_slot(s, d->slot);
+        return ERR_OK;
+    }
+    enum err e = index_add(s->index, d->slot, &labels, ei);
+    if (e == ERR_OK && !shard_publish_series(s, d->slot, d->generation, fingerprint))
+        e = errinfo_set(ei, ERR_NOMEM, 0, "memory for replayed series was refused");
+    f->any_new = true;
+    return e;
+}
+
+static enum err apply_definition(struct replay_frame *f, const struct definition *d,
+                                 struct errinfo *ei)
+{
+    struct shard *s = f->shard;
+    struct hash128 fingerprint = hash128_bytes(&f->engine->secret, d->labels.data, d->labels.size);
+    const struct series *known = series_find(&s->series, d->slot);
+
+    if (d->slot >= SERIES_SLOT_MAX - 1)
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: slot %u", s->number, d->slot);
+    if (known != NULL) { /* the second of two, as a rule */
+        if (known->generation != d->generation || !hash128_equal(known->fingerprint, fingerprint))
+            s->conflicting_definitions++;
+        return ERR_OK;
+    }
+    struct arena_mark mark = arena_mark_get(&f->arena);
+    enum err e = define_new(f, d, fingerprint, ei);
+    arena_mark_return(&f->arena, mark);
+    return e;
+}
+
+static enum err apply_series(struct replay_frame *f, struct bytes body, struct errinfo *ei)
+{
+    struct byte_reader in;
+    uint32_t count = 0, number = f->shard->number;
+
+    if (!record_series_open(body, &in, &count))
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series record", number);
+    for (uint32_t i = 0; i < count; i++) {
+        struct definition d;
+        enum err e;
+
+        if (!record_series_next(&in, &d))
+            return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: definition %u of %u", number, i,
+                               count);
+        e = apply_definition(f, &d, ei);
+        if (e != ERR_OK)
+            return e;
+    }
+    if (reader_left(&in) > 0)
+        return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: bytes behind definitions", number);
+    return ERR_OK;
+}
+
+/* ---- frames ---- */
+
+static enum err apply_record(struct replay_frame *f, const struct record *record,
+                             struct errinfo *ei)
+{
+    enum err e;
+
+    switch (record->type) {
+    case RECORD_SERIES:
+        f->any_new = false;
+        e = apply_series(f, record->body, ei);
+        if (e == ERR_OK && f->any_new && f->shard->held.count > 0)
+            e = apply_held(f->shard, &f->change);
+        return e;
+    case RECORD_SAMPLES:
+        return apply_samples(f, record->body, ei);
+    default:
+        return ERR_OK; /* of a newer version, and its length is known */
+    }
+}
+
+static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, uint64_t entry_count,
+                           struct bytes payload, struct errinfo *ei)
+{
+    struct engine *e = ctx;
+    struct replay_frame f = {
+        .engine = e, .shard = &e->shards[shard], .change = shard_change_none()};
+    struct byte_reader in = reader_init(payload.data, payload.size);
+    struct record record;
+    enum err err = ERR_OK;
+
+    (void)first_sequence;
+    (void)entry_count;
+    arena_init(&f.arena, NULL);
+    writer_init(&f.rest);
+    mutex_lock(&f.shard->lock); /* nobody contends; it orders this with later readers */
+    while (err == ERR_OK && record_next(&in, &record))
+        err = apply_record(&f, &record, ei);
+    shard_change_apply(f.shard, &f.change);
+    mutex_unlock(&f.shard->lock);
+    writer_done(&f.rest);
+    arena_done(&f.arena);
+    if (err == ERR_OK && in.failed)
+        err = errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a record's header", shard);
+    return err;
+}
+
+static void sink_lost(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence)
+{
+    (void)ctx;
+    /* The wal counts it; the operator learns which shard and how much. */
+    LOG_WARN("log entries are lost", LOG_U64("shard", shard), LOG_U64("from", from_sequence),
+             LOG_U64("to", to_sequence));
+}
+
+struct wal_sink engine_replay_sink(struct engine *e)
+{
+    return (struct wal_sink){.ctx = e, .apply = sink_apply, .lost = sink_lost};
+}
+
+void engine_replay_finish(struct engine *e, struct engine_replay_result *out)
+{
+    for (uint32_t i = 0; i < e->shard_count; i++) {
+        struct shard *s = &e->shards[i];
+
+        for (size_t k = 0; k < s->held.count; k++)
+            count_unknown(s, s->held.items[k].slot);
+        free(s->held.items);
+        free(s->decoded);
+        if (s->memory != NULL)
+            budget_release(s->memory, s->held_bytes);
+        s->held = (struct held_samples){0};
+        s->decoded = NULL;
+        s->decoded_capacity = 0;
+        s->held_bytes = 0;
+        if (s->series.slot_end < s->unknown_slot_end)
+            s->series.slot_end = s->unknown_slot_end;
+        s->log.sequence = s->log.taken_sequence = wal_next_sequence(e->wal, i) - 1;
+        out->series_count += s->series.series_count;
+        out->sample_count += s->replayed_samples;
+        out->unknown_ref_samples += s->unknown_ref_samples;
+        if (s->unknown_ref_samples + s->conflicting_definitions + s->stale_samples > 0)
+            LOG_WARN("samples or definitions could not be applied", LOG_U64("shard", i),
+                     LOG_U64("unknown_ref_samples", s->unknown_ref_samples),
+                     LOG_U64("first_unknown_slot", s->unknown_ref_first),
+                     LOG_U64("conflicting_definitions", s->conflicting_definitions),
+                     LOG_U64("samples_not_newer", s->stale_samples));
+    }
+}

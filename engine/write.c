@@ -1,0 +1,330 @@
+/*
+ * The fast path of a write: known series, found through the front table, grouped by shard, and
+ * appended under one lock per group.
+ *
+ * What costs time here is memory latency, so the work is done in passes that let cache misses
+ * overlap: the front table is probed in groups; a group's series structs are prefetched before the
+ * shard's lock is taken and their chunk tails right after. Under the lock a sample costs the codec
+ * and one store to the log queue.
+ */
+#include "engine/write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/labels.h"
+#include "engine/write_internal.h"
+
+enum {
+    GROUP_SERIES = 128,       /* structs and tails of a group stay in the first-level cache */
+    SESSION_WORK_MAX = 2048,  /* samples until others get the lock */
+    SESSION_DECODE_WORK = 64, /* what a decoded chunk counts as */
+};
+
+/* ---- answers ---- */
+
+void write_refuse(struct write_request *r, uint32_t series, int64_t t_ms, enum refusal reason)
+{
+    r->result->refused[reason]++;
+    r->result->refused_count++;
+    if (r->example_count < WRITE_EXAMPLE_COUNT)
+        r->examples[r->example_count++] = (struct refusal_example){series, reason, t_ms};
+}
+
+/* "reason: {labels} timestamp_ms", with labels cut in the middle when they are long. */
+static void format_example(struct write_request *r, const struct refusal_example *x, char *out)
+{
+    struct labels labels = {0, NULL};
+    char tail[32];
+    const char *text = NULL;
+    size_t size, room, begin;
+
+    if (write_labels_plain(r, x->series, &labels) == ERR_OK)
+        text = labels_format_braces(&labels, &r->scratch->arena);
+    if (text == NULL)
+        text = "{?}"; /* no memory for a message, or bytes that are no labels */
+    begin = (size_t)snprintf(out, WRITE_EXAMPLE_SIZE, "%s: ", refusal_name(x->reason));
+    size = (size_t)snprintf(tail, sizeof tail, " %lld", (long long)x->t_ms);
+    room = WRITE_EXAMPLE_SIZE - 1 - begin - size;
+    if (strlen(text) <= room)
+        (void)snprintf(out + begin, WRITE_EXAMPLE_SIZE - begin, "%s%s", text, tail);
+    else
+        (void)snprintf(out + begin, WRITE_EXAMPLE_SIZE - begin, "%.*s...%s", (int)room - 3, text,
+                       tail);
+    arena_reset(&r->scratch->arena);
+}
+
+static void format_examples(struct write_request *r)
+{
+    for (uint32_t i = 0; i < r->example_count; i++)
+        format_example(r, &r->examples[i], r->result->examples[i]);
+    r->result->example_count = r->example_count;
+}
+
+/* ---- a shard's critical section ---- */
+
+void write_session_begin(struct write_request *r, struct shard_session *session, struct shard *s)
+{
+    (void)r;
+    mutex_lock(&s->lock);
+    session->shard = s;
+    session->change = shard_change_none();
+    session->sequence_before = s->log.sequence;
+    session->work_count = 0;
+}
+
+void write_session_end(struct write_request *r, struct shard_session *session)
+{
+    struct shard *s = session->shard;
+    uint64_t queued = s->log.sequence - session->sequence_before;
+
+    shard_change_apply(s, &session->change);
+    /* Also when nothing was added: what this request met may not be durable yet. */
+    r->result->sequences[s->number] = s->log.sequence;
+    mutex_unlock(&s->lock);
+    r->queued_entries += queued;
+    r->queued_bytes += queued * sizeof(struct log_entry);
+}
+
+static void session_breathe(struct write_request *r, struct shard_session *session)
+{
+    struct shard *s = session->shard;
+
+    write_session_end(r, session);
+    write_session_begin(r, session, s);
+}
+
+static enum err count_outcome(struct write_request *r, enum append_outcome outcome,
+                              uint32_t series_index, int64_t t_ms)
+{
+    switch (outcome) {
+    case APPEND_STORED:
+        r->result->stored_count++;
+        return ERR_OK;
+    case APPEND_REPEAT:
+        r->result->repeat_count++;
+        return ERR_OK;
+    case APPEND_OUT_OF_ORDER:
+        write_refuse(r, series_index, t_ms, REFUSAL_OUT_OF_ORDER);
+        return ERR_OK;
+    case APPEND_DUPLICATE:
+        write_refuse(r, series_index, t_ms, REFUSAL_DUPLICATE_TIMESTAMP);
+        return ERR_OK;
+    case APPEND_NO_MEMORY:
+        break;
+    }
+    return ERR_NOMEM;
+}
+
+enum err write_series_samples(struct write_request *r, struct shard_session *session,
+                              uint32_t series_index, uint32_t slot, struct series *series)
+{
+    const struct write_series *ws = &r->batch->series[series_index];
+    const struct write_sample *sample = &r->batch->samples[ws->sample_first];
+    uint64_t stored = 0;
+    enum err e = ERR_OK;
+
+    for (uint32_t i = 0; i < ws->sample_count && e == ERR_OK; i++, sample++) {
+        uint32_t decoded = r->cache.decode_count;
+
+        if (UNLIKELY(sample->t_ms > r->time_max_ms)) {
+            write_refuse(r, series_index, sample->t_ms, REFUSAL_TOO_FAR_IN_FUTURE);
+            continue;
+        }
+        if (UNLIKELY(sample->t_ms < CHUNK_TIME_MIN_MS)) {
+            write_refuse(r, series_index, sample->t_ms, REFUSAL_TOO_OLD);
+            continue;
+        }
+        enum append_outcome outcome =
+            shard_append(session->shard, slot, series, sample->t_ms, double_bits(sample->value),
+                         &session->change, &r->cache);
+        if (LIKELY(outcome == APPEND_STORED))
+            stored++;
+        else
+            e = count_outcome(r, outcome, series_index, sample->t_ms);
+        session->work_count += 1 + (r->cache.decode_count - decoded) * SESSION_DECODE_WORK;
+        if (UNLIKELY(session->work_count >= SESSION_WORK_MAX))
+            session_breathe(r, session);
+    }
+    r->result->stored_count += stored;
+    return e;
+}
+
+/* ---- grouping ---- */
+
+static bool scratch_reserve(struct write_scratch *scratch, size_t series_count, size_t shard_count)
+{
+    if (scratch->capacity < series_count) {
+        size_t capacity = series_count + series_count / 2;
+
+        free(scratch->targets);
+        free(scratch->order);
+        scratch->targets = calloc(capacity, sizeof *scratch->targets);
+        scratch->order = calloc(capacity, sizeof *scratch->order);
+        scratch->capacity = capacity;
+        if (scratch->targets == NULL || scratch->order == NULL) {
+            scratch->capacity = 0;
+            return false;
+        }
+    }
+    if (scratch->shard_capacity < shard_count + 2) {
+        free(scratch->shard_end);
+        scratch->shard_end = calloc(shard_count + 2, sizeof *scratch->shard_end);
+        scratch->shard_capacity = scratch->shard_end == NULL ? 0 : shard_count + 2;
+    }
+    return scratch->shard_end != NULL;
+}
+
+/* The group of a series: its shard, or shard_count when its key is unknown. */
+static inline uint32_t group_of(const struct engine *e, front_target target)
+{
+    return target == 0 ? e->shard_count : front_target_shard(target);
+}
+
+/* Sorts the indices of series by group, in the order of the request within a group; group g ends at
+ * shard_end[g]. */
+static void group_by_shard(struct write_request *r)
+{
+    const struct write_batch *b = r->batch;
+    struct write_scratch *scratch = r->scratch;
+    uint32_t *end = scratch->shard_end, sum = 0;
+
+    memset(end, 0, (r->engine->shard_count + 2) * sizeof *end);
+    for (size_t i = 0; i < b->series_count; i++)
+        end[group_of(r->engine, scratch->targets[i])]++;
+    for (uint32_t g = 0; g <= r->engine->shard_count; g++) {
+        uint32_t count = end[g];
+
+        end[g] = sum; /* the group's begin, moved to its end below */
+        sum += count;
+    }
+    for (size_t i = 0; i < b->series_count; i++)
+        scratch->order[end[group_of(r->engine, scratch->targets[i])]++] = (uint32_t)i;
+}
+
+/* ---- known series ---- */
+
+/* At most GROUP_SERIES series of one shard. A key whose series is gone takes the slow path later:
+ * its target is cleared, and its place in `order` stays, behind *stale_count others. */
+static enum err write_group(struct write_request *r, struct shard *s, uint32_t *order, size_t count,
+                            uint32_t *stale_count)
+{
+    struct series *series[GROUP_SERIES];
+    struct shard_session session;
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; i < count; i++) {
+        /* The slot was published through the front table, and pages never move: no lock needed. */
+        series[i] = series_at(&s->series, front_target_slot(r->scratch->targets[order[i]]));
+        __builtin_prefetch(series[i], 1);
+    }
+    write_session_begin(r, &session, s);
+    for (size_t i = 0; i < count; i++)
+        if (series[i]->open_tail != 0)
+            __builtin_prefetch(chunk_block_at(s->blocks.pool, series[i]->open_tail), 1);
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+        front_target target = r->scratch->targets[order[i]];
+
+        if (UNLIKELY(!series[i]->defined ||
+                     series[i]->generation != front_target_generation(target))) {
+            order[(*stale_count)++] = order[i];
+            continue;
+        }
+        e = write_series_samples(r, &session, order[i], front_target_slot(target), series[i]);
+    }
+    write_session_end(r, &session);
+    return e;
+}
+
+static enum err write_known(struct write_request *r, uint32_t shard, struct errinfo *ei)
+{
+    struct write_scratch *scratch = r->scratch;
+    uint32_t begin = shard == 0 ? 0 : scratch->shard_end[shard - 1];
+    uint32_t end = scratch->shard_end[shard];
+    enum err e = ERR_OK;
+
+    r->cache.count = 0;
+    for (uint32_t at = begin; at < end && e == ERR_OK;) {
+        uint32_t count = end - at < GROUP_SERIES ? end - at : GROUP_SERIES, stale = 0;
+
+        e = write_group(r, &r->engine->shards[shard], scratch->order + at, count, &stale);
+        for (uint32_t i = 0; i < stale && e == ERR_OK; i++)
+            e = write_unknown_series(r, scratch->order[at + i], ei);
+        at += count;
+    }
+    return e;
+}
+
+/* ---- the request ---- */
+
+static void result_clear(struct write_result *result, const struct write_batch *b,
+                         uint32_t shard_count)
+{
+    result->sample_count = b->sample_count;
+    result->stored_count = result->repeat_count = result->refused_count = 0;
+    memset(result->refused, 0, sizeof result->refused);
+    result->example_count = 0;
+    memset(result->sequences, 0, shard_count * sizeof *result->sequences);
+}
+
+static enum err write_all(struct write_request *r, struct errinfo *ei)
+{
+    struct engine *e = r->engine;
+    const struct write_batch *b = r->batch;
+    uint32_t first = atomic_fetch_add_explicit(&e->first_shard, 1, memory_order_relaxed);
+    enum err err = ERR_OK;
+
+    front_table_find(e->front, &b->series[0].sender_key, sizeof b->series[0], b->series_count,
+                     r->scratch->targets);
+    group_by_shard(r);
+    /* Requests start at different shards, so that they do not queue up behind each other. */
+    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++)
+        err = write_known(r, (first + i) & (e->shard_count - 1), ei);
+    for (uint32_t i = r->scratch->shard_end[e->shard_count - 1];
+         i < r->scratch->shard_end[e->shard_count] && err == ERR_OK; i++)
+        err = write_unknown_series(r, r->scratch->order[i], ei);
+    return err;
+}
+
+static void count_result(struct engine *e, const struct write_result *result)
+{
+    atomic_fetch_add_explicit(&e->samples_appended, result->stored_count, memory_order_relaxed);
+    if (result->repeat_count > 0)
+        atomic_fetch_add_explicit(&e->samples_repeated, result->repeat_count, memory_order_relaxed);
+    for (int i = 0; result->refused_count > 0 && i < REFUSAL_COUNT; i++)
+        atomic_fetch_add_explicit(&e->samples_refused[i], result->refused[i], memory_order_relaxed);
+}
+
+enum err engine_write(struct engine *e, struct write_batch *b, struct write_result *result,
+                      struct errinfo *ei)
+{
+    struct write_request r = {
+        .engine = e,
+        .batch = b,
+        .scratch = b->scratch,
+        .result = result,
+        .time_max_ms = clock_now_ms(e->clock) + ENGINE_FUTURE_LIMIT_MS,
+    };
+    enum err err;
+
+    if (r.time_max_ms > CHUNK_TIME_MAX_MS)
+        r.time_max_ms = CHUNK_TIME_MAX_MS;
+    result_clear(result, b, e->shard_count);
+    err = engine_admit(e, ei);
+    if (err != ERR_OK)
+        return err;
+    if (b->series_count == 0)
+        return ERR_OK;
+    if (!scratch_reserve(r.scratch, b->series_count, e->shard_count))
+        return errinfo_set(ei, ERR_NOMEM, 0, "scratch for %zu series", b->series_count);
+    err = write_all(&r, ei);
+    /* Whatever was queued must reach the disk, also when the request failed midway. */
+    if (r.queued_entries > 0)
+        wal_notify_bytes(e->wal, r.queued_entries, result->stored_count, r.queued_bytes);
+    count_result(e, result);
+    if (err != ERR_OK)
+        return errinfo_set(ei, err, 0, "memory for samples was refused");
+    format_examples(&r);
+    return ERR_OK;
+}

@@ -1,0 +1,341 @@
+/* The open chunk's codec against plain arrays, with values chosen to hurt. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "engine/chunk_internal.h"
+#include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_support.h"
+
+enum { SAMPLE_MAX = 4000 };
+
+struct world {
+    struct slab slab;
+    struct chunk_pool pool;
+    struct chunk_source source;
+    struct series series;
+    size_t count;
+    int64_t t_ms[SAMPLE_MAX];
+    uint64_t bits[SAMPLE_MAX];
+};
+
+static void world_init(struct world *w)
+{
+    slab_init(&w->slab, NULL);
+    CHECK(chunk_pool_init(&w->pool, &w->slab) == ERR_OK);
+    w->source = (struct chunk_source){.pool = &w->pool};
+    series_init(&w->series, (struct hash128){1, 2}, 7);
+    w->count = 0;
+}
+
+static void world_done(struct world *w)
+{
+    chunk_pool_done(&w->pool);
+    slab_done(&w->slab);
+}
+
+static void world_add(struct world *w, int64_t t_ms, uint64_t bits)
+{
+    uint32_t closed = 0;
+
+    CHECK(w->count < SAMPLE_MAX);
+    CHECK(chunk_append(&w->series, &w->source, t_ms, bits, &closed));
+    CHECK(closed <= 1);
+    w->t_ms[w->count] = t_ms;
+    w->bits[w->count++] = bits;
+    CHECK(w->series.newest_ms == t_ms && w->series.newest_bits == bits);
+}
+
+static size_t check_chunk(const struct world *w, size_t end, const uint8_t *tokens, size_t size,
+                          int64_t first_ms, size_t count)
+{
+    int64_t t_ms[CHUNK_SAMPLE_MAX];
+    double value[CHUNK_SAMPLE_MAX];
+
+    CHECK(count > 0 && count <= CHUNK_SAMPLE_MAX && count <= end);
+    CHECK(chunk_decode(tokens, size, first_ms, count, t_ms, value));
+    for (size_t i = 0; i < count; i++) {
+        size_t k = end - count + i;
+
+        CHECK_MSG(t_ms[i] == w->t_ms[k], "sample %zu", k);
+        CHECK_MSG(double_bits(value[i]) == w->bits[k], "sample %zu", k);
+        CHECK(chunk_window(t_ms[i]) == chunk_window(first_ms));
+    }
+    return end - count;
+}
+
+/* Decodes everything, newest chunk first, and compares it with the plain arrays. */
+static void world_check(const struct world *w)
+{
+    uint8_t tokens[CHUNK_BYTES_MAX];
+    size_t end = w->count;
+    const struct series *s = &w->series;
+
+    if (s->open_count > 0) {
+        size_t size = chunk_gather_open(&w->pool, s, tokens);
+
+        end = check_chunk(w, end, tokens, size, s->open_first_ms, s->open_count);
+    }
+    for (uint32_t n = s->closed; n != 0;) {
+        const struct chunk_descriptor *d = chunk_descriptor_at(&w->pool, n);
+
+        CHECK(chunk_gather(&w->pool, d->head, d->size_bytes, tokens) == d->size_bytes);
+        CHECK(d->max_time_ms == w->t_ms[end - 1]);
+        end = check_chunk(w, end, tokens, d->size_bytes, d->min_time_ms, d->sample_count);
+        n = d->older;
+    }
+    CHECK(end == 0);
+    if (w->count > 0)
+        CHECK(series_oldest_window_ms(s) / CHUNK_WINDOW_MS == chunk_window(w->t_ms[0]));
+}
+
+static const uint64_t hostile[] = {
+    0x0000000000000000U, 0x8000000000000000U, /* 0, -0 */
+    0x7ff0000000000000U, 0xfff0000000000000U, /* infinities */
+    0x7ff8000000000000U, 0x7ff8000000000001U, /* quiet NaN, Prometheus's normal NaN */
+    0x7ff0000000000002U,                      /* the staleness marker: a signalling NaN */
+    0xffffffffffffffffU, 0x7ff4dead0000beefU, /* more NaN payloads */
+    0x0000000000000001U, 0x800fffffffffffffU, /* denormals */
+    0x7fefffffffffffffU, 0xffefffffffffffffU, /* largest */
+    0x3ff0000000000000U, 0xbff0000000000000U, /* 1, -1 */
+    0x3fb999999999999aU, 0x3fb9999999999999U, /* 0.1 and its neighbour */
+    0x4340000000000000U, 0x4340000000000001U, /* 2^53 and above */
+    0x43c0000000000000U, 0xc3c0000000000000U, /* +-2^61, the limit of integers */
+    0x43c0000000000001U, 0x43e0000000000000U, /* above it, 2^63 */
+    0x4320000000000000U, 0x432fffffffffffffU, /* 2^51, the limit of scaled ones */
+};
+
+static uint64_t random_value(struct test_random *r, uint64_t before)
+{
+    double v = double_from_bits(before);
+
+    switch (test_random_below(r, 12)) {
+    case 0:
+    case 1:
+        return before;
+    case 2:
+        return hostile[test_random_below(r, sizeof hostile / sizeof hostile[0])];
+    case 3:
+        return test_random_u64(r);
+    case 4:
+        return double_bits((double)(int64_t)test_random_u64(r));
+    case 5:
+        return double_bits((double)test_random_below(r, 1000000) / 1e6);
+    case 6:
+        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)) / 1e2);
+    case 7:
+        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)) / 1e3);
+    case 8:
+        return double_bits((isfinite(v) ? v : 0) + (double)test_random_below(r, 60) - 30);
+    case 9:
+        return double_bits(round((isfinite(v) ? v : 0) * 100 + (double)test_random_below(r, 3000)) /
+                           100);
+    case 10:
+        return before ^ (uint64_t)1 << test_random_below(r, 64);
+    default:
+        return double_bits((double)test_random_below(r, (uint64_t)1 << test_random_below(r, 62)));
+    }
+}
+
+static int64_t random_step(struct test_random *r, int64_t usual)
+{
+    switch (test_random_below(r, 10)) {
+    case 0:
+        return 1 + (int64_t)test_random_below(r, 100);
+    case 1:
+        return usual + (int64_t)test_random_below(r, 40) - 20 > 0
+                   ? usual + (int64_t)test_random_below(r, 11) - 5
+                   : 1;
+    case 2:
+        return 1 + (int64_t)test_random_below(r, (uint64_t)1 << test_random_below(r, 36));
+    default:
+        return usual;
+    }
+}
+
+static void test_random_streams(void **state)
+{
+    struct test_random r = test_random_init(20260801);
+    struct world *w = malloc(sizeof *w);
+
+    (void)state;
+    CHECK(w != NULL);
+    for (int round = 0; round < 300; round++) {
+        int64_t t = (int64_t)test_random_below(&r, (uint64_t)1 << 46) - ((int64_t)1 << 45);
+        uint64_t bits = test_random_below(&r, 2) ? 0 : test_random_u64(&r);
+        size_t count = 1 + test_random_below(&r, round % 50 == 0 ? SAMPLE_MAX - 1 : 400);
+        int64_t usual = 1 + (int64_t)test_random_below(&r, 60000);
+
+        world_init(w);
+        for (size_t i = 0; i < count; i++) {
+            bits = random_value(&r, bits);
+            world_add(w, t, bits);
+            t += random_step(&r, usual);
+            if (t > CHUNK_TIME_MAX_MS)
+                break;
+            if (i % 97 == 0)
+                world_check(w);
+        }
+        world_check(w);
+        world_done(w);
+    }
+    free(w);
+}
+
+static void test_every_hostile_pair(void **state)
+{
+    size_t n = sizeof hostile / sizeof hostile[0];
+    struct world *w = malloc(sizeof *w);
+
+    (void)state;
+    CHECK(w != NULL);
+    for (size_t a = 0; a < n; a++) {
+        for (size_t b = 0; b < n; b++) {
+            world_init(w);
+            for (int i = 0; i < 8; i++)
+                world_add(w, 15000 * i, hostile[i % 3 == 0 ? a : b]);
+            world_check(w);
+            world_done(w);
+        }
+    }
+    free(w);
+}
+
+static void test_cuts(void **state)
+{
+    struct world *w = malloc(sizeof *w);
+
+    (void)state;
+    CHECK(w != NULL);
+    world_init(w);
+    for (int i = 0; i < CHUNK_SAMPLE_MAX; i++)
+        world_add(w, 1000 * i, double_bits(i));
+    CHECK(w->series.closed == 0 && w->series.open_count == CHUNK_SAMPLE_MAX);
+    world_add(w, 1000 * CHUNK_SAMPLE_MAX, 0);
+    CHECK(w->series.closed != 0 && w->series.open_count == 1);
+    /* The last millisecond of a window and the first of the next do not share a chunk. */
+    world_add(w, CHUNK_WINDOW_MS - 1, 0);
+    CHECK(w->series.open_count == 2);
+    world_add(w, CHUNK_WINDOW_MS, 0);
+    CHECK(w->series.open_count == 1);
+    world_check(w);
+    world_done(w);
+    /* Windows before the epoch round downwards. */
+    world_init(w);
+    world_add(w, -1, 0);
+    world_add(w, 0, 0);
+    CHECK(w->series.open_count == 1 && chunk_window(-1) == -1);
+    world_check(w);
+    world_done(w);
+    world_init(w);
+    world_add(w, CHUNK_TIME_MIN_MS, 5);
+    world_add(w, CHUNK_TIME_MAX_MS, 5);
+    world_check(w);
+    world_done(w);
+    free(w);
+}
+
+/* What the budget of memory stands on: 20 samples of a constant series in one block. */
+static void test_sizes(void **state)
+{
+    struct world *w = malloc(sizeof *w);
+    uint8_t tokens[CHUNK_BYTES_MAX];
+
+    (void)state;
+    CHECK(w != NULL);
+    world_init(w);
+    for (int i = 0; i < 20; i++)
+        world_add(w, 1767225600000 + 15000 * i, double_bits(80.0 * 1024 * 1024 * 1024));
+    CHECK(chunk_gather_open(&w->pool, &w->series, tokens) <= CHUNK_BLOCK_PAYLOAD);
+    world_done(w);
+    world_init(w);
+    for (int i = 0; i < 20; i++)
+        world_add(w, 1767225600000 + 15000 * i, double_bits(123456.78 + 13.37 * i));
+    CHECK(chunk_gather_open(&w->pool, &w->series, tokens) > CHUNK_BLOCK_PAYLOAD);
+    world_done(w);
+    world_init(w);
+    for (int i = 0; i < 20; i++) /* centiseconds: two bytes each */
+        world_add(w, 1767225600000 + 15000 * i, double_bits((12345678 + 1337 * i) / 100.0));
+    CHECK(chunk_gather_open(&w->pool, &w->series, tokens) <= 2 * CHUNK_BLOCK_PAYLOAD);
+    world_check(w);
+    world_done(w);
+    free(w);
+}
+
+/* Damaged tokens end in false or in some samples, never outside the buffers (ASan watches). */
+static void test_damage(void **state)
+{
+    struct test_random r = test_random_init(77);
+    struct world *w = malloc(sizeof *w);
+    int64_t t_ms[CHUNK_SAMPLE_MAX];
+    double value[CHUNK_SAMPLE_MAX];
+    uint8_t tokens[CHUNK_BYTES_MAX];
+
+    (void)state;
+    CHECK(w != NULL);
+    for (int round = 0; round < 200; round++) {
+        uint64_t bits = 0;
+        int64_t t = 0;
+
+        world_init(w);
+        for (size_t i = 0; i < CHUNK_SAMPLE_MAX; i++, t += random_step(&r, 1000) % 50000 + 1) {
+            bits = random_value(&r, bits);
+            if (t >= CHUNK_WINDOW_MS)
+                break;
+            world_add(w, t, bits);
+        }
+        size_t size = chunk_gather_open(&w->pool, &w->series, tokens);
+        size_t count = w->series.open_count;
+        for (size_t cut = 0; cut < size; cut++) {
+            uint8_t *exact = malloc(cut + 1); /* so that ASan sees a read too far */
+
+            CHECK(exact != NULL);
+            memcpy(exact + 1, tokens, cut);
+            CHECK(!chunk_decode(exact + 1, cut, 0, count, t_ms, value));
+            free(exact);
+        }
+        for (int flip = 0; flip < 50; flip++) {
+            size_t bit = test_random_below(&r, size * 8);
+
+            tokens[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            bool ignored = chunk_decode(tokens, size, 0, count, t_ms, value);
+            (void)ignored;
+            tokens[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        world_done(w);
+    }
+    free(w);
+}
+
+static void test_memory_refused(void **state)
+{
+    struct budget budget;
+    struct slab slab;
+    struct chunk_pool pool;
+    struct chunk_source source = {.pool = &pool};
+    struct series s;
+    uint32_t closed = 0;
+
+    (void)state;
+    budget_init(&budget, "test", SLAB_REGION_BYTES - 1, NULL);
+    slab_init(&slab, &budget);
+    CHECK(chunk_pool_init(&pool, &slab) == ERR_OK);
+    series_init(&s, (struct hash128){0, 0}, 0);
+    CHECK(!chunk_append(&s, &source, 1, 1, &closed));
+    CHECK(s.newest_ms == INT64_MIN && s.open_count == 0);
+    CHECK(budget_used(&budget) == 0);
+    chunk_pool_done(&pool);
+    slab_done(&slab);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_streams), cmocka_unit_test(test_every_hostile_pair),
+        cmocka_unit_test(test_cuts),           cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_damage),         cmocka_unit_test(test_memory_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,288 @@
+/* Log records: round trips, damage, and the sizes the log's budget stands on. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/chunk_internal.h"
+#include "engine/record_internal.h"
+#include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_support.h"
+
+enum { ENTRY_MAX = 5000 };
+
+/* A chain of segments of irregular fill, as a queue may leave them. */
+struct chain {
+    struct log_segment *first, *last;
+    size_t count;
+};
+
+static void chain_add(struct chain *c, struct log_entry e, uint32_t fill_max)
+{
+    if (c->last == NULL || c->last->count >= fill_max) {
+        struct log_segment *seg = calloc(1, sizeof *seg);
+
+        CHECK(seg != NULL);
+        if (c->last == NULL)
+            c->first = seg;
+        else
+            c->last->next = seg;
+        c->last = seg;
+    }
+    c->last->items[c->last->count++] = e;
+    c->count++;
+}
+
+static void chain_done(struct chain *c)
+{
+    for (struct log_segment *seg = c->first; seg != NULL;) {
+        struct log_segment *next = seg->next;
+
+        free(seg);
+        seg = next;
+    }
+}
+
+static uint8_t scale_of(double v, struct test_random *r)
+{
+    int64_t i;
+    unsigned start = (unsigned)test_random_below(r, 2) * 2;
+
+    for (unsigned scale = start; scale < CHUNK_SCALE_COUNT; scale++)
+        if (chunk_scale_exact(v, scale, &i))
+            return (uint8_t)scale;
+    return CHUNK_SCALE_RAW;
+}
+
+static uint64_t random_bits(struct test_random *r)
+{
+    switch (test_random_below(r, 6)) {
+    case 0:
+        return double_bits((double)test_random_below(r, 70));
+    case 1:
+        return test_random_u64(r);
+    case 2:
+        return double_bits(-(double)test_random_below(r, 1000000) / 100);
+    case 3:
+        return double_bits((double)test_random_below(r, 1000000) / 1e6);
+    case 4:
+        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)));
+    default:
+        return 0x8000000000000000U; /* -0 */
+    }
+}
+
+static void random_chain(struct test_random *r, struct chain *c, size_t count)
+{
+    struct log_entry e = {.slot = (uint32_t)test_random_u64(r)};
+    uint32_t fill = 1 + (uint32_t)test_random_below(r, LOG_SEGMENT_ENTRIES);
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t move = test_random_below(r, 8);
+
+        if (move == 0)
+            e.slot = (uint32_t)test_random_u64(r);
+        else if (move < 6)
+            e.slot++;
+        if (test_random_below(r, 50) == 0)
+            e.generation = (uint16_t)test_random_u64(r);
+        if (test_random_below(r, 20) == 0)
+            e.t_ms = (int64_t)test_random_u64(r);
+        e.bits = random_bits(r);
+        e.scale = scale_of(double_from_bits(e.bits), r);
+        chain_add(c, e, fill);
+    }
+}
+
+static struct bytes one_body(struct bytes payload, enum record_type type)
+{
+    struct byte_reader in = reader_init(payload.data, payload.size);
+    struct record record;
+
+    CHECK(record_next(&in, &record) && record.type == type);
+    CHECK(reader_left(&in) == 0);
+    return record.body;
+}
+
+static void check_same(const struct chain *c, const struct log_entry *got)
+{
+    size_t k = 0;
+
+    for (const struct log_segment *seg = c->first; seg != NULL; seg = seg->next) {
+        for (uint32_t i = 0; i < seg->count; i++, k++) {
+            CHECK_MSG(got[k].slot == seg->items[i].slot, "entry %zu", k);
+            CHECK_MSG(got[k].generation == seg->items[i].generation, "entry %zu", k);
+            CHECK_MSG(got[k].t_ms == seg->items[i].t_ms, "entry %zu", k);
+            CHECK_MSG(got[k].bits == seg->items[i].bits, "entry %zu", k);
+        }
+    }
+    CHECK(k == c->count);
+}
+
+static void test_samples_round_trip(void **state)
+{
+    struct test_random r = test_random_init(5);
+    struct log_entry *got = calloc(ENTRY_MAX, sizeof *got);
+
+    (void)state;
+    CHECK(got != NULL);
+    for (int round = 0; round < 200; round++) {
+        struct chain c = {0};
+        struct byte_writer w;
+        size_t count = 0;
+
+        writer_init(&w);
+        random_chain(&r, &c, 1 + test_random_below(&r, round % 10 == 0 ? ENTRY_MAX - 1 : 60));
+        record_samples_write(&w, c.first);
+        CHECK(!w.failed);
+        struct bytes body = one_body((struct bytes){w.data, w.size}, RECORD_SAMPLES);
+        CHECK(record_samples_count(body, &count) && count == c.count);
+        CHECK(record_samples_read(body, got, count));
+        check_same(&c, got);
+        writer_done(&w);
+        chain_done(&c);
+    }
+    free(got);
+}
+
+static bool samples_read_all(struct bytes body)
+{
+    size_t count = 0;
+    struct log_entry *got;
+    bool ok;
+
+    if (!record_samples_count(body, &count))
+        return false;
+    CHECK(count <= body.size);
+    got = calloc(count + 1, sizeof *got);
+    CHECK(got != NULL);
+    ok = record_samples_read(body, got, count);
+    free(got);
+    return ok;
+}
+
+static void test_samples_damage(void **state)
+{
+    struct test_random r = test_random_init(6);
+
+    (void)state;
+    for (int round = 0; round < 60; round++) {
+        struct chain c = {0};
+        struct byte_writer w;
+
+        writer_init(&w);
+        random_chain(&r, &c, 1 + test_random_below(&r, 100));
+        record_samples_write(&w, c.first);
+        for (size_t cut = 0; cut < w.size - RECORD_HEADER_BYTES; cut++) {
+            uint8_t *exact = malloc(cut + 1); /* so that ASan sees a read too far */
+
+            CHECK(exact != NULL);
+            memcpy(exact + 1, w.data + RECORD_HEADER_BYTES, cut);
+            CHECK(!samples_read_all((struct bytes){exact + 1, cut}));
+            free(exact);
+        }
+        for (size_t bit = 0; bit < w.size * 8; bit++) {
+            struct byte_reader in = reader_init(w.data, w.size);
+            struct record record;
+
+            w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            while (record_next(&in, &record))
+                if (record.type == RECORD_SAMPLES)
+                    (void)samples_read_all(record.body);
+            w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+        writer_done(&w);
+        chain_done(&c);
+    }
+}
+
+static void test_definitions(void **state)
+{
+    struct test_random r = test_random_init(8);
+    uint8_t buffer[2][4096], labels[300];
+    struct definition in[20], out;
+    struct bytes parts[2] = {{buffer[0], 0}, {buffer[1], 0}};
+    struct byte_writer w;
+    struct byte_reader reader;
+    uint32_t count = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof labels; i++)
+        labels[i] = (uint8_t)test_random_u64(&r);
+    for (size_t i = 0; i < 20; i++) {
+        size_t part = i / 10;
+
+        in[i] = (struct definition){(uint32_t)test_random_u64(&r),
+                                    (uint16_t)test_random_u64(&r),
+                                    {labels, test_random_below(&r, sizeof labels)}};
+        parts[part].size += definition_write(buffer[part] + parts[part].size, &in[i]);
+    }
+    writer_init(&w);
+    record_series_write(&w, parts, 2, 20);
+    struct bytes body = one_body((struct bytes){w.data, w.size}, RECORD_SERIES);
+    CHECK(record_series_open(body, &reader, &count) && count == 20);
+    for (size_t i = 0; i < 20; i++) {
+        CHECK(record_series_next(&reader, &out));
+        CHECK(out.slot == in[i].slot && out.generation == in[i].generation);
+        CHECK(out.labels.size == in[i].labels.size &&
+              memcmp(out.labels.data, labels, out.labels.size) == 0);
+    }
+    CHECK(reader_left(&reader) == 0);
+    for (size_t cut = 0; cut < body.size; cut++) {
+        bool ok = record_series_open((struct bytes){body.data, cut}, &reader, &count);
+
+        for (uint32_t i = 0; ok && i < count; i++)
+            ok = record_series_next(&reader, &out);
+        CHECK(!ok);
+    }
+    writer_done(&w);
+}
+
+/* A reader steps over records of types it does not know. */
+static void test_unknown_type(void **state)
+{
+    const uint8_t payload[] = {200, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 1,
+                               0,   0, 0, 4, 0, 0, 0, 0, 0, 0, 0};
+    struct byte_reader in = reader_init(payload, sizeof payload);
+    struct record record;
+
+    (void)state;
+    CHECK(record_next(&in, &record) && record.type == 200 && record.body.size == 3);
+    CHECK(record_next(&in, &record) && record.type == RECORD_SERIES && record.body.size == 4);
+    CHECK(!record_next(&in, &record) && !in.failed);
+    in = reader_init(payload, 7);
+    CHECK(!record_next(&in, &record) && in.failed);
+    in = reader_init(payload, 10);
+    CHECK(!record_next(&in, &record) && in.failed);
+}
+
+/* Neighbouring series of one scrape: refs and times cost nothing, small constants one tag byte. */
+static void test_sizes(void **state)
+{
+    struct chain c = {0};
+    struct byte_writer w;
+
+    (void)state;
+    writer_init(&w);
+    for (uint32_t i = 0; i < 512; i++)
+        chain_add(
+            &c,
+            (struct log_entry){.slot = 1000 + i, .t_ms = 1767225600000, .bits = double_bits(i % 2)},
+            1024);
+    record_samples_write(&w, c.first);
+    CHECK(w.size < 512 + 40);
+    chain_done(&c);
+    writer_done(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_samples_round_trip),
+        cmocka_unit_test(test_samples_damage),
+        cmocka_unit_test(test_definitions),
+        cmocka_unit_test(test_unknown_type),
+        cmocka_unit_test(test_sizes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* The log through engine_open(), write, crash and replay, on the simulated file layer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file_sim.h"
+#include "engine/manifest_internal.h"
+#include "engine/memtable_internal.h"
+#include "tests/engine/engine_kit.h"
+#include "tests/lib/test_cmocka.h"
+
+#define T0 KIT_NOW_MS
+
+static struct fs *fs_new(uint64_t seed)
+{
+    struct fs *fs;
+    struct errinfo ei = {0};
+
+    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
+    return fs;
+}
+
+/* The state after a crash; the old layer goes. */
+static struct fs *fs_crash(struct fs *fs, enum fs_sim_loss loss, uint64_t seed)
+{
+    struct fs *after;
+    struct errinfo ei = {0};
+
+    CHECK_OK(fs_sim_after_crash(fs, loss, seed, &after, &ei), &ei);
+    fs_free(fs);
+    return after;
+}
+
+static void test_restart(void **state)
+{
+    struct fs *fs = fs_new(1);
+    struct kit k;
+    const int64_t t[] = {T0, T0 + 1, T0 + 2};
+    const double v[] = {0.1, NAN, -0.0};
+
+    (void)state;
+    kit_open(&k, fs, NULL);
+    kit_put(&k, "__name__=m,a=1", t[0], v[0]);
+    kit_put(&k, "__name__=m,a=1", t[1], v[1]);
+    kit_put(&k, "__name__=m,a=2", t[0], 5);
+    kit_close(&k);
+    kit_open(&k, fs, NULL);
+    CHECK(k.replay.series_count == 2 && k.replay.sample_count == 3);
+    CHECK(k.replay.unknown_ref_samples == 0 && k.replay.wal.bad_frame_count == 0);
+    kit_check(&k, "__name__=m,a=1", 2, t, v);
+    /* Known again by its labels, and judged by what was replayed. */
+    kit_series(&k, "__name__=m,a=1");
+    kit_sample(&k, t[1], v[1]);
+    kit_sample(&k, t[2], v[2]);
+    CHECK_OK(kit_write(&k), &k.ei);
+    CHECK(k.result.repeat_count == 1 && k.result.stored_count == 1);
+    CHECK_OK(kit_wait(&k), &k.ei);
+    kit_abandon(&k);
+    fs = fs_crash(fs, FS_SIM_DROP_ALL, 1);
+    kit_open(&k, fs, NULL);
+    CHECK(k.replay.series_count == 2 && k.replay.sample_count == 4);
+    kit_check(&k, "__name__=m,a=1", 3, t, v);
+    kit_check(&k, "__name__=m,a=2", 1, t, (double[]){5});
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* The manifest decides, not the options. */
+static void test_manifest_rules(void **state)
+{
+    struct fs *fs = fs_new(2);
+    struct kit k;
+    struct hash_secret secret;
+    struct errinfo ei = {0};
+
+    (void)state;
+    CHECK(kit_try_open(&k, fs, &(struct engine_options){.shard_count = 3}) == ERR_INVALID);
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 4, .hash_secret_seed = 99});
+    secret = *engine_hash_secret(k.engine);
+    kit_put(&k, "__name__=m", T0, 1);
+    struct kit second;
+    CHECK(kit_try_open(&second, fs, NULL) == ERR_LOCKED);
+    kit_close(&k);
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 8, .hash_secret_seed = 7});
+    CHECK(engine_shard_count(k.engine) == 4);
+    CHECK(memcmp(&secret, engine_hash_secret(k.engine), sizeof secret) == 0);
+    kit_check(&k, "__name__=m", 1, (int64_t[]){T0}, (double[]){1});
+    kit_close(&k);
+    CHECK_OK(fs_sim_flip_bit(fs, MANIFEST_PATH, 800, &ei), &ei);
+    CHECK(kit_try_open(&k, fs, NULL) == ERR_CORRUPT);
+    CHECK_OK(fs_unlink(fs, MANIFEST_PATH, &ei), &ei); /* a log without a manifest */
+    CHECK(kit_try_open(&k, fs, NULL) == ERR_CORRUPT);
+    fs_free(fs);
+}
+
+static void test_manifest_codec(void **state)
+{
+    struct manifest m = {.shard_count = 64}, got;
+    uint8_t data[MANIFEST_SIZE + 1];
+
+    (void)state;
+    hash_secret_init(&m.secret, 5);
+    manifest_encode(&m, data);
+    CHECK(manifest_decode(data, MANIFEST_SIZE, &got, NULL) == ERR_OK);
+    CHECK(got.shard_count == 64 && memcmp(&got.secret, &m.secret, sizeof got.secret) == 0);
+    for (size_t cut = 0; cut < MANIFEST_SIZE; cut++)
+        CHECK(manifest_decode(data, cut, &got, NULL) == ERR_CORRUPT);
+    data[MANIFEST_SIZE] = 0;
+    CHECK(manifest_decode(data, MANIFEST_SIZE + 1, &got, NULL) == ERR_CORRUPT);
+    for (size_t bit = 0; bit < MANIFEST_SIZE * 8; bit++) {
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        enum err e = manifest_decode(data, MANIFEST_SIZE, &got, NULL);
+        /* A flipped version number reads as a newer one. */
+        CHECK(e == ERR_CORRUPT || (e == ERR_UNSUPPORTED && bit / 8 >= 8 && bit / 8 < 12));
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_manifest_rules),
+        cmocka_unit_test(test_manifest_codec),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
