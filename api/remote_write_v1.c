@@ -226,21 +226,47 @@ static inline enum err series_add(struct remote_write_decoder *d, struct bytes w
     return ERR_OK;
 }
 
+static inline uint16_t load_le16(const uint8_t *p)
+{
+    uint16_t v = 0;
+
+    memcpy(&v, p, sizeof v); /* the product is little-endian throughout */
+    return v;
+}
+
+static inline uint32_t load_le32(const uint8_t *p)
+{
+    uint32_t v = 0;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint64_t load_le64(const uint8_t *p)
+{
+    uint64_t v = 0;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* The tags of a label and of its name, one byte apart, below sizes that fit seven bits. */
+#define PLAIN_LABEL_HEAD 0x000a000aU
+
 /*
  * Steps over label fields of the common layout and returns where it stopped:
  *   0x0a size 0x0a name_size name... 0x12 value_size value...      (every size below 128)
+ * The four bytes before the name are looked at as one word, the two before the value too.
  */
 static inline const uint8_t *plain_labels_skip(const uint8_t *p, const uint8_t *end)
 {
     while (end - p >= 6) {
-        size_t size = p[1], name_size = p[3];
-        const uint8_t *value = NULL;
+        uint32_t head = load_le32(p);
+        size_t size = head >> 8 & 0x7f, name_size = head >> 24;
 
-        if (p[0] != TAG(1, WIRE_BYTES) || p[2] != TAG(1, WIRE_BYTES) || size >= 0x80 ||
-            name_size + 4 > size || size + 2 > (size_t)(end - p))
-            break;
-        value = p + 4 + name_size;
-        if (value[0] != TAG(2, WIRE_BYTES) || value[1] != size - name_size - 4)
+        if ((head & 0x80ff80ffU) != PLAIN_LABEL_HEAD || name_size + 4 > size ||
+            size + 2 > (size_t)(end - p) ||
+            load_le16(p + 4 + name_size) != (TAG(2, WIRE_BYTES) | (size - name_size - 4) << 8))
             break;
         p += 2 + size;
     }
@@ -256,14 +282,6 @@ static inline bool varint6_read(uint64_t w, int64_t *out)
                      (w >> 3 & 0x7fU << 21) | (w >> 4 & (uint64_t)0x7f << 28) |
                      (w >> 5 & (uint64_t)0x7f << 35));
     return true;
-}
-
-static inline uint64_t load_le64(const uint8_t *p)
-{
-    uint64_t v = 0;
-
-    memcpy(&v, p, sizeof v); /* the product is little-endian throughout */
-    return v;
 }
 
 /*
