@@ -123,12 +123,12 @@ static void sleep_retry(struct wal *w)
 
 enum step { STEP_COMMIT, STEP_SYNC, STEP_END };
 
-/* Nothing is left to write, or the disk does not take it and time is up. */
+/* Nothing is left to write, or time is up; but one attempt is always made. */
 static bool closing_ends(struct wal *w)
 {
     if (!queued_any(w) && w->pending_count == 0)
         return true;
-    return w->retry_ns != 0 && clock_mono_ns() >= w->close_deadline_ns;
+    return w->close_tried && clock_mono_ns() >= w->close_deadline_ns;
 }
 
 /* What to do next. Needs the lock; sleeps in it. */
@@ -143,12 +143,15 @@ static enum step next_step(struct wal *w)
             return STEP_END;
         if (w->retry_ns != 0) {
             sleep_retry(w);
-            if (w->stop != STOP_ABANDON)
-                return STEP_COMMIT;
-            continue;
-        }
-        if (w->stop == STOP_CLOSE)
+            if (w->stop == STOP_ABANDON)
+                continue;
+            w->close_tried = w->stop == STOP_CLOSE;
             return STEP_COMMIT;
+        }
+        if (w->stop == STOP_CLOSE) {
+            w->close_tried = true;
+            return STEP_COMMIT;
+        }
         due = sync_due_ns(w);
         if (due != 0 && clock_mono_ns() >= due)
             return STEP_SYNC;

@@ -247,6 +247,9 @@ enum err wal_close(struct wal *w, uint32_t deadline_ms, struct errinfo *ei)
     if (w->pending_count > 0)
         e = errinfo_set(ei, w->last_failure, 0, "the log closes with %zu frames unwritten",
                         w->pending_count);
+    else if (w->started && atomic_load_explicit(&w->notified_entries, memory_order_seq_cst) !=
+                               atomic_load_explicit(&w->seen_entries, memory_order_relaxed))
+        e = errinfo_set(ei, ERR_TIMEOUT, 0, "the log closes with entries queued");
     if (commit_sync_needed(w)) {
         enum err sync_e = commit_sync(w, ei);
 

@@ -87,8 +87,9 @@ struct wal_sink {
      * log never cuts a batch differently the second time) and would count as bad. */
     enum err (*apply)(void *ctx, uint32_t shard, uint64_t first_sequence, uint64_t entry_count,
                       struct bytes payload, struct errinfo *ei);
-    /* A gap in the shard's sequence: [from, to) is lost. Called before the frame behind it, on its
-     * thread; for a bad frame that nothing follows, by wal_replay()'s thread at the end. */
+    /* A gap in the shard's sequence: [from, to) is lost, any number of entries. Called before the
+     * frame behind it, on its thread; for a bad frame that nothing follows, by wal_replay()'s
+     * thread at the end. */
     void (*lost)(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence);
 };
 
@@ -161,8 +162,8 @@ struct wal_stats {
 void wal_stats_get(const struct wal *w, struct wal_stats *out);
 
 /* Commits what is queued (as far as the disk allows, at most `deadline_ms`), syncs, stops the
- * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written. The deadline
- * bounds retries; a sync that hangs in the kernel is waited for. */
+ * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written, ERR_TIMEOUT
+ * when the deadline left some of it. A sync that hangs in the kernel is waited for. */
 MUST_USE enum err wal_close(struct wal *w, uint32_t deadline_ms, struct errinfo *ei);
 /* For crash tests and a second SIGTERM: stops without committing. */
 void wal_abandon(struct wal *w);

@@ -68,6 +68,7 @@ struct wal {
     uint32_t failure_count;    /* failed commits in a row */
     uint32_t shards_per_sweep; /* shards that had something the last time; at least 1 */
     enum err last_failure;
+    bool close_tried;           /* a commit has begun since wal_close() */
     uint64_t close_deadline_ns; /* written under `lock` before stop */
 
     struct thread committer;
