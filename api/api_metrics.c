@@ -133,14 +133,6 @@ static void register_write(struct api_server *s)
                                              "Bytes of remote-write bodies after decompression.");
     a->bad_requests = metrics_counter(m, "rimstone_write_bad_requests_total", "",
                                       "Remote-write bodies that could not be decoded.");
-    for (int i = 0; i < REFUSAL_COUNT; i++) {
-        char labels[64];
-
-        (void)snprintf(labels, sizeof labels, "reason=\"%s\"", /* fits */
-                       refusal_name((enum refusal)i));
-        a->samples_refused[i] = metrics_counter(m, "rimstone_samples_refused_total", labels,
-                                                "Samples refused, by reason.");
-    }
 }
 
 void api_metrics_register(struct api_server *s)
@@ -217,43 +209,16 @@ static void process_write(struct api_server *s, struct byte_writer *out)
                 (double)s->start_ms / 1000);
 }
 
-static void engine_write_metrics(struct engine *engine, struct byte_writer *out)
+/* What the sidecar of Thanos asks for; everything else of the store's is in the registry. */
+static void lowest_timestamp_write(struct engine *engine, struct byte_writer *out)
 {
     struct engine_stats st;
 
     engine_stats_get(engine, &st);
-    value_write(out, "prometheus_tsdb_head_series", "gauge",
-                "Total number of series in the head block.", (double)st.series_count);
-    value_write(out, "prometheus_tsdb_head_chunks", "gauge",
-                "Total number of chunks in the head block.", (double)st.chunk_count);
-    json_raw(out, "# HELP prometheus_tsdb_head_samples_appended_total Total number of appended "
-                  "samples.\n# TYPE prometheus_tsdb_head_samples_appended_total counter\n");
-    writer_printf(out, "prometheus_tsdb_head_samples_appended_total{type=\"float\"} %" PRIu64 "\n",
-                  st.samples_appended);
-    if (st.min_time_ms <= st.max_time_ms) {
-        value_write(out, "prometheus_tsdb_head_min_time", "gauge",
-                    "Minimum time bound of the head block.", (double)st.min_time_ms);
-        value_write(out, "prometheus_tsdb_head_max_time", "gauge",
-                    "Maximum timestamp of the head block.", (double)st.max_time_ms);
+    if (st.min_time_ms <= st.max_time_ms)
         value_write(out, "prometheus_tsdb_lowest_timestamp_seconds", "gauge",
                     "Lowest timestamp value stored in the database.",
                     floor((double)st.min_time_ms / 1000));
-    }
-    value_write(out, "rimstone_samples_in_memory", "gauge", "Samples held in memory.",
-                (double)st.sample_count);
-    value_write(out, "rimstone_samples_repeated_total", "counter",
-                "Samples that were stored already with the same bits.",
-                (double)st.samples_repeated);
-    value_write(out, "rimstone_engine_memory_bytes", "gauge", "Memory charged to the memory limit.",
-                (double)st.memory_bytes);
-    value_write(out, "rimstone_front_table_entries", "gauge", "Sender keys the front table knows.",
-                (double)st.front_table_entries);
-    value_write(out, "rimstone_front_table_aliases", "gauge",
-                "Sender keys of unsorted spellings of label sets.", (double)st.front_table_aliases);
-    value_write(out, "rimstone_label_values", "gauge", "Distinct label values.",
-                (double)st.label_value_count);
-    value_write(out, "rimstone_label_value_bytes", "gauge", "Bytes of distinct label values.",
-                (double)st.label_value_bytes);
 }
 
 void api_metrics_write(struct api_server *s, struct byte_writer *out)
@@ -263,7 +228,7 @@ void api_metrics_write(struct api_server *s, struct byte_writer *out)
     requests_write(s, out);
     process_write(s, out);
     if (engine != NULL && server_is_ready(s))
-        engine_write_metrics(engine, out);
+        lowest_timestamp_write(engine, out);
 }
 
 void endpoint_metrics(struct http_request *r)

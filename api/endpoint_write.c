@@ -169,7 +169,7 @@ static void refusals_reply(struct http_request *r, const struct write_result *re
 }
 
 /* An error before or while storing, as the sender should act on it. */
-static void failure_reply(struct http_request *r, enum err code, const char *message)
+static void failure_answer(struct http_request *r, enum err code, const char *message)
 {
     switch (code) {
     case ERR_INVALID:
@@ -192,6 +192,12 @@ static void failure_reply(struct http_request *r, enum err code, const char *mes
                   LOG_STR("error", message));
         reply_try_later(r, message);
     }
+}
+
+static void failure_reply(struct http_request *r, enum err code, const char *message)
+{
+    failure_answer(r, code, message);
+    writer_u8(&r->reply.body, '\n');
 }
 
 static void counters_add(struct api_server *s, const struct write_workspace *ws)
@@ -245,9 +251,6 @@ static enum err body_store(struct http_request *r, struct write_workspace *ws, s
     e = engine_write(engine, ws->decoder.batch, result, ei);
     if (e != ERR_OK)
         return e;
-    for (int i = 0; i < REFUSAL_COUNT; i++)
-        if (result->refused[i] != 0)
-            metric_counter_add(s->metrics.samples_refused[i], result->refused[i]);
     if (result->refused_count != 0)
         refusals_reply(r, result);
     return ERR_OK;

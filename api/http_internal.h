@@ -138,7 +138,7 @@ struct route_metrics {
 
 struct api_metrics {
     struct route_metrics routes[ROUTE_COUNT_MAX + 1]; /* the last: no such path */
-    struct metric_counter *samples_received, *samples_refused[REFUSAL_COUNT];
+    struct metric_counter *samples_received;
     struct metric_counter *series_received, *histograms_skipped, *exemplars_skipped,
         *metadata_skipped;
     struct metric_counter *write_bytes_compressed, *write_bytes_decoded;
