@@ -166,8 +166,8 @@ void api_metrics_register(struct api_server *s)
 
 static void requests_write(struct api_server *s, struct byte_writer *out)
 {
-    json_raw(out, "# HELP prometheus_http_requests_total Counter of HTTP requests.\n"
-                  "# TYPE prometheus_http_requests_total counter\n");
+    json_write_raw(out, "# HELP prometheus_http_requests_total Counter of HTTP requests.\n"
+                        "# TYPE prometheus_http_requests_total counter\n");
     for (size_t i = 0; i <= route_count(); i++) {
         for (size_t k = 0; k < HTTP_CODE_COUNT; k++) {
             uint64_t n =
@@ -185,8 +185,8 @@ static void value_write(struct byte_writer *out, const char *name, const char *k
                         const char *help, double value)
 {
     writer_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s ", name, help, name, kind, name);
-    json_number(out, value);
-    json_raw(out, "\n");
+    json_write_number(out, value);
+    json_write_raw(out, "\n");
 }
 
 static void process_write(struct api_server *s, struct byte_writer *out)

@@ -149,16 +149,16 @@ static void meta_run_reply(struct http_request *r, struct meta_run *m)
 
     querier_set_stop(m->querier, &m->never_stops); /* libmicrohttpd notices a client that leaves */
     writer_init(&w);
-    json_raw(&w, "{\"status\":\"success\",\"data\":[");
+    json_write_raw(&w, "{\"status\":\"success\",\"data\":[");
     reply_stream(r, "application/json", &w, &m->source);
 }
 
 static void end_write(struct byte_writer *w, const struct meta_run *m)
 {
-    json_raw(w, "]");
+    json_write_raw(w, "]");
     if (m->truncated)
-        json_raw(w, ",\"warnings\":[\"results truncated due to limit\"]");
-    json_raw(w, "}");
+        json_write_raw(w, ",\"warnings\":[\"results truncated due to limit\"]");
+    json_write_raw(w, "}");
 }
 
 /* Strings. */
@@ -172,7 +172,7 @@ static enum err strings_fill(struct stream_source *source, struct byte_writer *w
     while (m->next < m->strings.count && w->size < STREAM_PIECE_BYTES) {
         if (m->next > 0)
             writer_u8(w, ',');
-        json_string(w, m->strings.items[m->next++]);
+        json_write_string(w, m->strings.items[m->next++]);
     }
     if (m->next == m->strings.count) {
         end_write(w, m);
@@ -252,7 +252,7 @@ static enum err series_fill(struct stream_source *source, struct byte_writer *w,
             if (m->began)
                 writer_u8(w, ',');
             m->began = true;
-            json_labels(w, &labels[i]);
+            json_write_labels(w, &labels[i]);
         }
         m->next += count;
     }

@@ -58,14 +58,14 @@ static void strings_write(struct byte_writer *w, const struct query_run *q,
             writer_printf(w, ",\"%s\":[", field);
         else
             writer_u8(w, ',');
-        json_string(w, str_from(q->result.annotations[i].text));
+        json_write_string(w, str_from(q->result.annotations[i].text));
     }
     if (truncated) {
         if (written++ == 0)
             writer_printf(w, ",\"%s\":[", field);
         else
             writer_u8(w, ',');
-        json_string(w, STR_LITERAL("results truncated due to limit"));
+        json_write_string(w, STR_LITERAL("results truncated due to limit"));
     }
     if (skipped > 0)
         writer_printf(w, ",\"%zu more %s annotations omitted\"", skipped, noun);
@@ -75,12 +75,12 @@ static void strings_write(struct byte_writer *w, const struct query_run *q,
 
 static void stats_write(struct byte_writer *w, const struct query_run *q)
 {
-    json_raw(w, ",\"stats\":{\"timings\":{\"evalTotalTime\":");
-    json_number(w, q->eval_s);
-    json_raw(w, ",\"execQueueTime\":");
-    json_number(w, q->queue_s);
-    json_raw(w, ",\"execTotalTime\":");
-    json_number(w, q->eval_s + q->queue_s);
+    json_write_raw(w, ",\"stats\":{\"timings\":{\"evalTotalTime\":");
+    json_write_number(w, q->eval_s);
+    json_write_raw(w, ",\"execQueueTime\":");
+    json_write_number(w, q->queue_s);
+    json_write_raw(w, ",\"execTotalTime\":");
+    json_write_number(w, q->eval_s + q->queue_s);
     writer_printf(
         w, "},\"samples\":{\"totalQueryableSamples\":%" PRIu64 ",\"peakSamples\":%" PRIu64 "}}",
         q->result.samples_read, q->result.samples_peak);
@@ -122,7 +122,7 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *f
             if (!*first)
                 writer_u8(w, ',');
             *first = false;
-            json_point(w, c->t_ms[q->point], c->value[q->point]);
+            json_write_point(w, c->t_ms[q->point], c->value[q->point]);
         }
         return q->point == c->count;
     }
@@ -134,8 +134,8 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *f
         if (!*first)
             writer_u8(w, ',');
         *first = false;
-        json_point(w, result->start_ms + (int64_t)q->point * result->step_ms,
-                   series->value[q->point]);
+        json_write_point(w, result->start_ms + (int64_t)q->point * result->step_ms,
+                         series->value[q->point]);
     }
     return true;
 }
@@ -148,15 +148,15 @@ static bool matrix_row_write(struct query_run *q, struct byte_writer *w)
     if (!q->began) {
         if (q->row > 0)
             writer_u8(w, ',');
-        json_raw(w, "{\"metric\":");
-        json_labels(w, &q->result.series[q->row].labels);
-        json_raw(w, ",\"values\":[");
+        json_write_raw(w, "{\"metric\":");
+        json_write_labels(w, &q->result.series[q->row].labels);
+        json_write_raw(w, ",\"values\":[");
         q->began = true;
         first = true;
     }
     if (!row_points_write(q, w, &first))
         return false;
-    json_raw(w, "]}");
+    json_write_raw(w, "]}");
     q->began = false;
     q->point = 0;
     return true;
@@ -168,10 +168,10 @@ static void vector_row_write(struct query_run *q, struct byte_writer *w)
 
     if (q->row > 0)
         writer_u8(w, ',');
-    json_raw(w, "{\"metric\":");
-    json_labels(w, &series->labels);
-    json_raw(w, ",\"value\":");
-    json_point(w, q->result.start_ms, series->value[0]);
+    json_write_raw(w, "{\"metric\":");
+    json_write_labels(w, &series->labels);
+    json_write_raw(w, ",\"value\":");
+    json_write_point(w, q->result.start_ms, series->value[0]);
     writer_u8(w, '}');
 }
 
@@ -191,13 +191,13 @@ static enum err query_fill(struct stream_source *source, struct byte_writer *w, 
     }
     if (q->row < rows)
         return ERR_OK;
-    json_raw(w, "]");
+    json_write_raw(w, "]");
     if (q->want_stats)
         stats_write(w, q);
-    json_raw(w, "}");
+    json_write_raw(w, "}");
     strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
     strings_write(w, q, ANNOTATION_INFO, "infos", "info");
-    json_raw(w, "}");
+    json_write_raw(w, "}");
     *done = true;
     return ERR_OK;
 }
@@ -208,20 +208,20 @@ static void single_write(struct byte_writer *w, const struct query_run *q)
     const struct promql_result *result = &q->result;
 
     if (result->type == VALUE_SCALAR) {
-        json_point_f(w, result->start_ms, result->series[0].value[0]);
+        json_write_point_f(w, result->start_ms, result->series[0].value[0]);
     } else {
         writer_u8(w, '[');
-        json_time(w, result->start_ms);
+        json_write_time(w, result->start_ms);
         writer_u8(w, ',');
-        json_string(w, result->string);
+        json_write_string(w, result->string);
         writer_u8(w, ']');
     }
     if (q->want_stats)
         stats_write(w, q);
-    json_raw(w, "}");
+    json_write_raw(w, "}");
     strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
     strings_write(w, q, ANNOTATION_INFO, "infos", "info");
-    json_raw(w, "}");
+    json_write_raw(w, "}");
 }
 
 static void result_reply(struct http_request *r, struct query_run *q)
@@ -229,16 +229,16 @@ static void result_reply(struct http_request *r, struct query_run *q)
     struct byte_writer w;
 
     writer_init(&w);
-    json_raw(&w, "{\"status\":\"success\",\"data\":{\"resultType\":\"");
-    json_raw(&w, result_type_text(&q->result));
-    json_raw(&w, "\",\"result\":");
+    json_write_raw(&w, "{\"status\":\"success\",\"data\":{\"resultType\":\"");
+    json_write_raw(&w, result_type_text(&q->result));
+    json_write_raw(&w, "\",\"result\":");
     if (q->result.type == VALUE_SCALAR || q->result.type == VALUE_STRING) {
         single_write(&w, q);
         reply_body(r, 200, "application/json", &w);
         query_run_free(&q->source);
         return;
     }
-    json_raw(&w, "[");
+    json_write_raw(&w, "[");
     reply_stream(r, "application/json", &w, &q->source);
 }
 

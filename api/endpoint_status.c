@@ -17,12 +17,12 @@ static const char json_type[] = "application/json";
 static void begin(struct byte_writer *w)
 {
     writer_init(w);
-    json_raw(w, "{\"status\":\"success\",\"data\":");
+    json_write_raw(w, "{\"status\":\"success\",\"data\":");
 }
 
 static void end(struct http_request *r, struct byte_writer *w)
 {
-    json_raw(w, "}");
+    json_write_raw(w, "}");
     reply_body(r, 200, json_type, w);
 }
 
@@ -30,9 +30,9 @@ static void field(struct byte_writer *w, const char *name, const char *value, bo
 {
     if (!first)
         writer_u8(w, ',');
-    json_string(w, str_from(name));
+    json_write_string(w, str_from(name));
     writer_u8(w, ':');
-    json_string(w, str_from(value));
+    json_write_string(w, str_from(value));
 }
 
 static void reply_data(struct http_request *r, const char *data)
@@ -40,7 +40,7 @@ static void reply_data(struct http_request *r, const char *data)
     struct byte_writer w;
 
     begin(&w);
-    json_raw(&w, data);
+    json_write_raw(&w, data);
     end(r, &w);
 }
 
@@ -65,7 +65,7 @@ void endpoint_buildinfo(struct http_request *r)
     struct byte_writer w;
 
     begin(&w);
-    json_raw(&w, "{");
+    json_write_raw(&w, "{");
     field(&w, "version", api_prometheus_version, true);
     field(&w, "application", "rimstone", false);
     field(&w, "applicationVersion", api_version, false);
@@ -74,7 +74,7 @@ void endpoint_buildinfo(struct http_request *r)
     field(&w, "buildUser", "", false);
     field(&w, "buildDate", "", false);
     field(&w, "goVersion", "", false);
-    json_raw(&w, "}");
+    json_write_raw(&w, "}");
     end(r, &w);
 }
 
@@ -103,16 +103,16 @@ void endpoint_runtimeinfo(struct http_request *r)
         host[0] = '\0';
     host[sizeof host - 1] = '\0';
     begin(&w);
-    json_raw(&w, "{");
+    json_write_raw(&w, "{");
     time_field(&w, "startTime", s->start_ms, true);
     field(&w, "CWD", cwd, false);
     field(&w, "hostname", host, false);
     time_field(&w, "serverTime", clock_now_ms(s->options.clock), false);
-    json_raw(&w, ",\"reloadConfigSuccess\":true");
+    json_write_raw(&w, ",\"reloadConfigSuccess\":true");
     time_field(&w, "lastConfigTime", s->start_ms, false); /* read once, at start */
     writer_printf(&w, ",\"corruptionCount\":0,\"GOMAXPROCS\":%" PRIu32, thread_cpu_count());
     field(&w, "storageRetention", s->options.storage_retention, false);
-    json_raw(&w, "}");
+    json_write_raw(&w, "}");
     end(r, &w);
 }
 
@@ -122,10 +122,10 @@ void endpoint_flags(struct http_request *r)
     struct byte_writer w;
 
     begin(&w);
-    json_raw(&w, "{");
+    json_write_raw(&w, "{");
     for (size_t i = 0; i < o->flag_count; i++)
         field(&w, o->flags[i].name, o->flags[i].value, i == 0);
-    json_raw(&w, "}");
+    json_write_raw(&w, "}");
     end(r, &w);
 }
 
@@ -134,9 +134,9 @@ void endpoint_config(struct http_request *r)
     struct byte_writer w;
 
     begin(&w);
-    json_raw(&w, "{");
+    json_write_raw(&w, "{");
     field(&w, "yaml", r->server->options.config_yaml, true);
-    json_raw(&w, "}");
+    json_write_raw(&w, "}");
     end(r, &w);
 }
 
@@ -169,14 +169,14 @@ void endpoint_index(struct http_request *r)
     struct byte_writer w;
 
     writer_init(&w);
-    json_raw(&w, "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">"
-                 "<title>Rimstone</title></head><body><h1>Rimstone ");
-    json_raw(&w, api_version);
-    json_raw(&w, "</h1><p>A Prometheus-compatible time-series store.</p><ul>"
-                 "<li>remote write: POST <code>/api/v1/write</code></li>"
-                 "<li>Grafana: add this address as a data source of type Prometheus</li>"
-                 "<li><a href=\"/metrics\">/metrics</a></li>"
-                 "<li><a href=\"/api/v1/status/buildinfo\">/api/v1/status/buildinfo</a></li>"
-                 "<li><a href=\"/-/ready\">/-/ready</a></li></ul></body></html>\n");
+    json_write_raw(&w, "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">"
+                       "<title>Rimstone</title></head><body><h1>Rimstone ");
+    json_write_raw(&w, api_version);
+    json_write_raw(&w, "</h1><p>A Prometheus-compatible time-series store.</p><ul>"
+                       "<li>remote write: POST <code>/api/v1/write</code></li>"
+                       "<li>Grafana: add this address as a data source of type Prometheus</li>"
+                       "<li><a href=\"/metrics\">/metrics</a></li>"
+                       "<li><a href=\"/api/v1/status/buildinfo\">/api/v1/status/buildinfo</a></li>"
+                       "<li><a href=\"/-/ready\">/-/ready</a></li></ul></body></html>\n");
     reply_body(r, 200, "text/html; charset=utf-8", &w);
 }

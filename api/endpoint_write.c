@@ -162,7 +162,7 @@ static void refusals_reply(struct http_request *r, const struct write_result *re
                       result->refused[i]);
         separator = ", ";
     }
-    json_raw(&w, ")\n");
+    json_write_raw(&w, ")\n");
     for (uint32_t i = 0; i < result->example_count; i++)
         writer_printf(&w, "%s\n", result->examples[i]);
     reply_body(r, 400, "text/plain; charset=utf-8", &w);

@@ -296,8 +296,8 @@ static enum flags_outcome flag_read(struct reading *in, int argc, char *const *a
 
 static void help_write(struct byte_writer *text)
 {
-    json_raw(text, "usage: rimstone [<flags>]\n\n"
-                   "A Prometheus-compatible time-series store.\n\nFlags:\n");
+    json_write_raw(text, "usage: rimstone [<flags>]\n\n"
+                         "A Prometheus-compatible time-series store.\n\nFlags:\n");
     for (size_t i = 0; i < FLAG_COUNT; i++) {
         const char *quote = specs[i].kind == KIND_TEXT ? "\"" : "";
 
@@ -306,7 +306,7 @@ static void help_write(struct byte_writer *text)
             writer_printf(text, "=%s%s%s", quote, specs[i].fallback, quote);
         writer_printf(text, "\n        %s\n", specs[i].help);
     }
-    json_raw(text, "  --help\n        this list\n  --version\n        the version\n");
+    json_write_raw(text, "  --help\n        this list\n  --version\n        the version\n");
 }
 
 /* The features in a comma-separated list. */

@@ -4,7 +4,7 @@
 
 #include "base/float_text.h"
 
-void json_raw(struct byte_writer *w, const char *text)
+void json_write_raw(struct byte_writer *w, const char *text)
 {
     writer_append(w, text, strlen(text));
 }
@@ -63,7 +63,7 @@ static size_t utf8_sequence(const unsigned char *data, size_t size)
     return length;
 }
 
-void json_string(struct byte_writer *w, struct str s)
+void json_write_string(struct byte_writer *w, struct str s)
 {
     const unsigned char *data = (const unsigned char *)s.data;
     size_t start = 0, i = 0;
@@ -85,7 +85,7 @@ void json_string(struct byte_writer *w, struct str s)
         }
         writer_append(w, s.data + start, i - start);
         if (length == 0)
-            json_raw(w, "\\ufffd");
+            json_write_raw(w, "\\ufffd");
         else
             escape_write(w, data[i]);
         start = ++i;
@@ -130,22 +130,22 @@ static size_t time_write(char *out, int64_t t_ms)
     return used;
 }
 
-void json_time(struct byte_writer *w, int64_t t_ms)
+void json_write_time(struct byte_writer *w, int64_t t_ms)
 {
     char text[32];
 
     writer_append(w, text, time_write(text, t_ms));
 }
 
-void json_labels(struct byte_writer *w, const struct labels *l)
+void json_write_labels(struct byte_writer *w, const struct labels *l)
 {
     writer_u8(w, '{');
     for (size_t i = 0; i < l->count; i++) {
         if (i > 0)
             writer_u8(w, ',');
-        json_string(w, l->items[i].name);
+        json_write_string(w, l->items[i].name);
         writer_u8(w, ':');
-        json_string(w, l->items[i].value);
+        json_write_string(w, l->items[i].value);
     }
     writer_u8(w, '}');
 }
@@ -168,17 +168,17 @@ static void point_write(struct byte_writer *w, int64_t t_ms, double value,
     w->size += used;
 }
 
-void json_point(struct byte_writer *w, int64_t t_ms, double value)
+void json_write_point(struct byte_writer *w, int64_t t_ms, double value)
 {
     point_write(w, t_ms, value, float_format_json);
 }
 
-void json_point_f(struct byte_writer *w, int64_t t_ms, double value)
+void json_write_point_f(struct byte_writer *w, int64_t t_ms, double value)
 {
     point_write(w, t_ms, value, float_format_f);
 }
 
-void json_number(struct byte_writer *w, double value)
+void json_write_number(struct byte_writer *w, double value)
 {
     char text[FLOAT_TEXT_SIZE];
 

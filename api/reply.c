@@ -61,7 +61,7 @@ void reply_text(struct http_request *r, unsigned status, const char *text)
     r->reply.status = status;
     r->reply.content_type = content_type_text;
     writer_init(&r->reply.body);
-    json_raw(&r->reply.body, text);
+    json_write_raw(&r->reply.body, text);
 }
 
 void reply_no_content(struct http_request *r)
@@ -76,11 +76,11 @@ void reply_error(struct http_request *r, unsigned status, const char *error_type
     struct byte_writer w;
 
     writer_init(&w);
-    json_raw(&w, "{\"status\":\"error\",\"errorType\":");
-    json_string(&w, str_from(error_type));
-    json_raw(&w, ",\"error\":");
-    json_string(&w, str_from(message));
-    json_raw(&w, "}");
+    json_write_raw(&w, "{\"status\":\"error\",\"errorType\":");
+    json_write_string(&w, str_from(error_type));
+    json_write_raw(&w, ",\"error\":");
+    json_write_string(&w, str_from(message));
+    json_write_raw(&w, "}");
     reply_body(r, status, content_type_json, &w);
 }
 

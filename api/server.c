@@ -26,9 +26,6 @@ enum {
     REQUEST_MEMORY_SHARE = 4, /* bodies may take a quarter of the memory limit */
 };
 
-const char api_version[] = RIMSTONE_VERSION;
-const char api_prometheus_version[] = "3.0.0+rimstone." RIMSTONE_VERSION;
-
 /* Splits "host:port", "[v6]:port" or ":port" and resolves it; the caller frees *out. */
 static enum err address_resolve(const char *address, struct addrinfo **out, struct errinfo *ei)
 {

@@ -1,0 +1,180 @@
+/* The command line: values, refusals, and that --help and the defaults agree. */
+#include "tests/lib/test_cmocka.h"
+
+#include <string.h>
+
+#include "api/flags.h"
+#include "tests/lib/test_support.h"
+
+enum { ARGS_MAX = 8 };
+
+static const uint64_t machine_bytes = (uint64_t)10 << 30;
+
+static enum flags_outcome parse(struct server_flags *f, struct byte_writer *text,
+                                const char *const args[ARGS_MAX])
+{
+    char *argv[ARGS_MAX + 2] = {(char *)"rimstone"};
+    int argc = 1;
+
+    while (argc <= ARGS_MAX && args[argc - 1] != NULL) {
+        argv[argc] = (char *)args[argc - 1];
+        argc++;
+    }
+    writer_init(text);
+    return flags_parse(argc, argv, machine_bytes, f, text);
+}
+
+static void test_defaults(void **state)
+{
+    struct server_flags f;
+    struct byte_writer text;
+
+    (void)state;
+    CHECK(parse(&f, &text, (const char *const[ARGS_MAX]){NULL}) == FLAGS_RUN);
+    CHECK(f.config_file == NULL);
+    CHECK(strcmp(f.data_dir, "data/") == 0);
+    CHECK(strcmp(f.listen_address, "127.0.0.1:9440") == 0);
+    CHECK(f.memory_limit_bytes == machine_bytes / 100 * 60);
+    CHECK(f.query_total_memory_bytes == f.memory_limit_bytes / 2);
+    CHECK(f.query_max_memory_bytes == 1 << 30);
+    CHECK(f.query_timeout_ms == 120000 && f.query_concurrency == 20);
+    CHECK(f.query_max_samples == 50000000 && f.lookback_delta_ms == 300000);
+    CHECK(f.max_request_bytes == 32 << 20);
+    CHECK(f.wal_sync == WAL_SYNC_ALWAYS && f.wal_sync_interval_ms == 1000);
+    CHECK(f.wal_io == FS_IO_AUTO && f.replay_threads == 0 && f.shard_count == 0);
+    CHECK(!f.retention_given && !f.experimental_functions && !f.delayed_name_removal);
+    CHECK(f.log_level == LOG_LEVEL_INFO && f.log_format == LOG_FORMAT_LOGFMT);
+    writer_done(&text);
+}
+
+static void test_values(void **state)
+{
+    struct server_flags f;
+    struct byte_writer text;
+
+    (void)state;
+    CHECK(parse(&f, &text,
+                (const char *const[ARGS_MAX]){
+                    "--storage.memory-limit=512MB", "--wal.sync", "interval", "--wal.io=posix",
+                    "--query.timeout=1m30s", "--no-web.enable-lifecycle",
+                    "--enable-feature=promql-experimental-functions,promql-delayed-name-removal",
+                    "--storage.shards=64"}) == FLAGS_RUN);
+    CHECK(f.memory_limit_bytes == (uint64_t)512 << 20);
+    CHECK(f.wal_sync == WAL_SYNC_INTERVAL && f.wal_io == FS_IO_POSIX);
+    CHECK(f.query_timeout_ms == 90000 && f.shard_count == 64);
+    CHECK(f.experimental_functions && f.delayed_name_removal);
+    writer_done(&text);
+}
+
+static void test_sizes(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+        bool ok;
+    } cases[] = {
+        {"0", 0, true},
+        {"100B", 100, true},
+        {"1KB", 1024, true},
+        {"1KiB", 1024, true},
+        {"2GiB", (uint64_t)2 << 30, true},
+        {"16PiB", (uint64_t)16 << 50, true},
+        {"", 0, false},
+        {"MiB", 0, false},
+        {"1.5MiB", 0, false},
+        {"-1", 0, false},
+        {"1 MiB", 0, false},
+        {"1mib", 0, false},
+        {"99999999999999999999", 0, false},
+        {"20000000TB", 0, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t bytes = 0;
+
+        CHECK_MSG(flags_size_parse(str_from(cases[i].text), &bytes) == cases[i].ok, "%s",
+                  cases[i].text);
+        CHECK(!cases[i].ok || bytes == cases[i].bytes);
+    }
+}
+
+/* Each refusal names its flag. */
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *args[ARGS_MAX];
+        const char *named;
+    } cases[] = {
+        {{"--no.such.flag=1"}, "no.such.flag"},
+        {{"stray"}, "stray"},
+        {{"-x"}, "-x"},
+        {{"--query.timeout"}, "query.timeout"},
+        {{"--query.timeout=soon"}, "query.timeout"},
+        {{"--query.timeout=0"}, "query.timeout"},
+        {{"--query.timeout=1m", "--query.timeout=2m"}, "query.timeout"},
+        {{"--query.max-samples=-1"}, "query.max-samples"},
+        {{"--query.max-samples=0"}, "query.max-samples"},
+        {{"--query.max-concurrency=4x"}, "query.max-concurrency"},
+        {{"--storage.shards=3"}, "storage.shards"},
+        {{"--storage.shards=8192"}, "storage.shards"},
+        {{"--storage.memory-limit=much"}, "storage.memory-limit"},
+        {{"--storage.memory-limit=0%"}, "storage.memory-limit"},
+        {{"--storage.memory-limit=101%"}, "storage.memory-limit"},
+        {{"--storage.tsdb.path="}, "storage.tsdb.path"},
+        {{"--web.listen-address=nowhere"}, "web.listen-address"},
+        {{"--wal.sync=sometimes"}, "wal.sync"},
+        {{"--log.level=loud"}, "log.level"},
+        {{"--enable-feature=native-histograms"}, "enable-feature"},
+        /* What is not built yet. */
+        {{"--storage.seal-interval=10m"}, "storage.seal-interval"},
+        {{"--storage.clock=data"}, "storage.clock"},
+        {{"--compactor.threads=2"}, "compactor.threads"},
+        {{"--web.enable-admin-api"}, "web.enable-admin-api"},
+        {{"--web.enable-lifecycle"}, "web.enable-lifecycle"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct server_flags f;
+        struct byte_writer text;
+
+        CHECK_MSG(parse(&f, &text, cases[i].args) == FLAGS_WRONG, "%s", cases[i].args[0]);
+        CHECK_MSG(memmem(text.data, text.size, cases[i].named, strlen(cases[i].named)) != NULL,
+                  "%.*s", (int)text.size, (const char *)text.data);
+        writer_done(&text);
+    }
+}
+
+static void test_help_names_every_flag(void **state)
+{
+    struct server_flags f;
+    struct byte_writer text, unused;
+
+    (void)state;
+    CHECK(parse(&f, &unused, (const char *const[ARGS_MAX]){NULL}) == FLAGS_RUN);
+    writer_done(&unused);
+    CHECK(f.row_count > 20);
+    struct server_flags rows = f;
+
+    CHECK(parse(&f, &text, (const char *const[ARGS_MAX]){"--help"}) == FLAGS_PRINT);
+    for (size_t i = 0; i < rows.row_count; i++)
+        CHECK(memmem(text.data, text.size, rows.rows[i].name, strlen(rows.rows[i].name)) != NULL);
+    writer_done(&text);
+    CHECK(parse(&f, &text, (const char *const[ARGS_MAX]){"--version"}) == FLAGS_PRINT);
+    CHECK(memmem(text.data, text.size, api_version, strlen(api_version)) != NULL);
+    writer_done(&text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_help_names_every_flag),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
