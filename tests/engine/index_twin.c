@@ -24,7 +24,7 @@ static struct str random_value(struct test_random *r, struct arena *arena, size_
     return str_from(text);
 }
 
-void twin_series_random(struct test_random *r, struct arena *arena, size_t spread, bool unique,
+void twin_series_random(struct test_random *r, struct arena *arena, size_t spread, bool complete,
                         uint32_t number, struct twin_series *out)
 {
     size_t n = 0;
@@ -33,12 +33,12 @@ void twin_series_random(struct test_random *r, struct arena *arena, size_t sprea
         struct str value;
 
         /* The metric name is mostly there, other labels half of the time. */
-        if (i == 2 ? test_random_below(r, 10) == 0 : test_random_below(r, 2) == 0)
+        if (test_random_below(r, i == 2 ? 10 : 2) == 0 && !(complete && i == 2))
             continue;
         value = random_value(r, arena, spread);
         out->items[n++] = (struct label){str_from(NAMES[i]), value};
     }
-    if (unique) {
+    if (complete) {
         char *text = arena_printf(arena, "n%u", number);
 
         CHECK(text != NULL);

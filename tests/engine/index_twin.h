@@ -22,8 +22,9 @@ struct twin_series {
 };
 
 /* A random label set; strings are literals or in the arena. `spread`: how many different values
- * some labels have. With `unique` a label makes sets differ. */
-void twin_series_random(struct test_random *r, struct arena *arena, size_t spread, bool unique,
+ * some labels have. With `complete` there is a metric name, and a last label that makes sets
+ * differ: "n" and the number. */
+void twin_series_random(struct test_random *r, struct arena *arena, size_t spread, bool complete,
                         uint32_t number, struct twin_series *out);
 
 /* A matcher and, for regular expressions, the compiled pattern that the twin asks. */
