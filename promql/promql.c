@@ -206,6 +206,9 @@ enum err promql_query_run(const struct promql_query *query, struct arena *arena,
     if (handle == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "query");
     e = query_run(query, arena, handle, &result, ei);
+    if (e == ERR_LIMIT && ei != NULL && query->memory != NULL &&
+        strncmp(ei->message, query->memory->name, strlen(query->memory->name)) == 0)
+        errinfo_prefix(ei, "query needs more memory than --query.max-memory allows");
     if (e != ERR_OK) {
         promql_query_done(handle);
         return e;

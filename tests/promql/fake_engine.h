@@ -13,7 +13,7 @@
 #include "engine/labels.h"
 #include "engine/querier.h"
 
-enum { FAKE_LABELS_MAX = 8 };
+enum { FAKE_LABELS_MAX = 16 };
 
 struct fake_series {
     struct label items[FAKE_LABELS_MAX];

@@ -1,0 +1,239 @@
+/*
+ * Limits and determinism: sums that do not depend on the order of series, cancellation, deadline,
+ * sample and memory limits, and every allocation of a query failing in turn.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_support.h"
+#include "tests/promql/query_support.h"
+
+/* --- allocations that fail: the linker sends these calls here --- */
+
+static uint64_t fail_at, call_count; /* the fail_at-th call fails; 0: none */
+
+static bool call_fails(void)
+{
+    return fail_at != 0 && ++call_count == fail_at;
+}
+
+enum err __real_budget_charge(struct budget *b, size_t bytes, struct errinfo *ei);
+enum err __wrap_budget_charge(struct budget *b, size_t bytes, struct errinfo *ei);
+enum err __wrap_budget_charge(struct budget *b, size_t bytes, struct errinfo *ei)
+{
+    if (call_fails())
+        return errinfo_set(ei, ERR_LIMIT, 0, "%s: refused by the test", b->name);
+    return __real_budget_charge(b, bytes, ei);
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return call_fails() ? NULL : __real_malloc(size);
+}
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return call_fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__real_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size);
+void *__wrap_realloc(void *p, size_t size)
+{
+    return call_fails() ? NULL : __real_realloc(p, size);
+}
+
+static struct engine *random_engine(struct test_random *r, size_t series_count)
+{
+    struct engine *e = fake_engine_new();
+
+    for (size_t i = 0; i < series_count; i++) {
+        char name[96];
+        size_t s;
+
+        (void)snprintf(name, sizeof name, "__name__=x_total,id=%zu,g=%zu,le=%s", i, i % 7,
+                       i % 3 == 0   ? "1"
+                       : i % 3 == 1 ? "2"
+                                    : "+Inf");
+        s = fake_engine_add(e, name);
+        for (int64_t t = 0; t <= 600000; t += 30000) {
+            if (test_random_below(r, 8) != 0)
+                fake_engine_sample(e, s, t, (test_random_unit(r) - 0.3) * 1e6 / 3);
+        }
+    }
+    return e;
+}
+
+static bool results_equal(const struct promql_result *a, const struct promql_result *b)
+{
+    if (a->series_count != b->series_count || a->step_count != b->step_count)
+        return false;
+    for (size_t i = 0; i < a->series_count; i++) {
+        if (!labels_equal(&a->series[i].labels, &b->series[i].labels))
+            return false;
+        for (size_t k = 0; k < a->step_count; k++) {
+            bool present = result_point_present(&a->series[i], k);
+
+            if (present != result_point_present(&b->series[i], k) ||
+                (present &&
+                 double_bits(a->series[i].value[k]) != double_bits(b->series[i].value[k])))
+                return false;
+        }
+    }
+    return true;
+}
+
+static const char *const queries[] = {
+    "sum by (g) (x_total)",
+    "avg(x_total)",
+    "stddev by (g) (x_total)",
+    "sum(rate(x_total[2m]))",
+    "topk by (g) (3, x_total)",
+    "quantile(0.9, x_total)",
+    "count_values('v', round(x_total, 100000))",
+    "histogram_quantile(0.5, sum by (le, g) (x_total))",
+    "min(x_total) + on () group_right () sum by (g) (x_total)",
+    "label_replace(max by (g) (x_total), 'h', '$1', 'g', '(.*)') or vector(1)",
+    "sum by (g) (avg_over_time(sum by (g, le) (x_total)[3m:1m]))",
+    "absent(x_total) or (count without (id, le) (x_total) unless on (g) topk(1, x_total))",
+    "sort(sum by (g) (-x_total)) > bool 0",
+    "scalar(sum(x_total)) + time()",
+};
+
+static void test_order_independence(void **state)
+{
+    struct test_random r = test_random_init(7);
+    struct engine *e = random_engine(&r, 3000);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        struct query_run first;
+
+        e->order_seed = 0;
+        query_init(&first, e, queries[i]);
+        CHECK_OK(query_range(&first, 0, 600000, 60000), &first.ei);
+        CHECK(first.result.series_count > 0);
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            struct query_run again;
+
+            e->order_seed = seed;
+            query_init(&again, e, queries[i]);
+            CHECK_OK(query_range(&again, 0, 600000, 60000), &again.ei);
+            CHECK_MSG(results_equal(&first.result, &again.result), "%s", queries[i]);
+            query_done(&again);
+        }
+        query_done(&first);
+    }
+    fake_engine_free(e);
+}
+
+static void test_cancel(void **state)
+{
+    struct test_random r = test_random_init(8);
+    struct engine *e = random_engine(&r, 1200);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        _Atomic bool stop = false;
+        struct query_run q;
+
+        e->set_on_read = &stop;
+        query_init(&q, e, queries[i]);
+        q.query.stop = &stop;
+        CHECK_MSG(query_range(&q, 0, 60000000, 10000) == ERR_CANCELED, "%s: %s", queries[i],
+                  q.ei.message);
+        query_done(&q);
+        e->set_on_read = NULL;
+        query_init(&q, e, queries[i]);
+        q.query.deadline_mono_ns = clock_mono_ns();
+        CHECK(query_range(&q, 0, 600000, 60000) == ERR_TIMEOUT);
+        CHECK(strcmp(q.ei.message, "query timed out in expression evaluation") == 0);
+        query_done(&q);
+    }
+    fake_engine_free(e);
+}
+
+static void test_max_samples(void **state)
+{
+    struct test_random r = test_random_init(9);
+    struct engine *e = random_engine(&r, 300);
+    struct query_run q;
+
+    (void)state;
+    query_init(&q, e, "x_total");
+    q.settings.max_samples = 1000;
+    CHECK(query_range(&q, 0, 600000, 60000) == ERR_LIMIT);
+    CHECK(strcmp(q.ei.message, "query processing would load too many samples into memory in query "
+                               "execution") == 0);
+    query_done(&q);
+    /* A fold holds its groups, not its input. */
+    query_init(&q, e, "sum by (g) (x_total)");
+    q.settings.max_samples = 1000;
+    CHECK_OK(query_range(&q, 0, 600000, 60000), &q.ei);
+    CHECK(q.result.samples_peak == 7 * 11 && q.result.samples_read > 3000);
+    query_done(&q);
+    fake_engine_free(e);
+}
+
+static void test_memory_limit(void **state)
+{
+    struct test_random r = test_random_init(10);
+    struct engine *e = random_engine(&r, 2000);
+    struct query_run q;
+
+    (void)state;
+    query_init(&q, e, "x_total * 2");
+    q.budget.limit_bytes = 1 << 20;
+    CHECK(query_range(&q, 0, 600000, 1000) == ERR_LIMIT);
+    CHECK_MSG(strstr(q.ei.message, "query memory") != NULL, "%s", q.ei.message);
+    CHECK_MSG(strstr(q.ei.message, "--query.max-memory") != NULL, "%s", q.ei.message);
+    query_done(&q);
+    fake_engine_free(e);
+}
+
+/* Each allocation of each query fails once: an error, nothing lost, nothing broken. */
+static void test_every_allocation(void **state)
+{
+    struct test_random r = test_random_init(11);
+    struct engine *e = random_engine(&r, 24);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        for (uint64_t n = 1;; n++) {
+            struct query_run q;
+            enum err got;
+
+            query_init(&q, e, queries[i]);
+            call_count = 0;
+            fail_at = n;
+            got = query_range(&q, 0, 600000, 60000);
+            fail_at = 0;
+            CHECK_MSG(got == ERR_OK || got == ERR_LIMIT || got == ERR_NOMEM, "%s at %llu: %s: %s",
+                      queries[i], (unsigned long long)n, err_name(got), q.ei.message);
+            CHECK(got == ERR_OK || (q.ei.code == got && q.ei.message[0] != '\0'));
+            query_done(&q);
+            if (call_count < n)
+                break;
+            CHECK(n < 100000);
+        }
+    }
+    fake_engine_free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_independence), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_max_samples),        cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_every_allocation),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
