@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/float_text.h"
+#include "promql/arena_refused_internal.h"
 #include "promql/text_internal.h"
 
 struct annotation_entry {
@@ -50,9 +51,9 @@ static enum err entry_get(struct annotations *a, enum annotation_kind kind,
     size_t slot = text_slot(text);
 
     if (a->slots == NULL) {
-        a->slots = arena_calloc(a->arena, ANNOTATION_SLOTS, sizeof *a->slots);
+        a->slots = arena_calloc(a->arena, ANNOTATION_SLOTS, sizeof(struct annotation_entry *));
         if (a->slots == NULL)
-            return arena_error(a->arena, ei);
+            return arena_refused(a->arena, ei);
         a->slot_count = ANNOTATION_SLOTS;
     }
     for (entry = a->slots[slot]; entry != NULL; entry = entry->next) {
@@ -63,10 +64,10 @@ static enum err entry_get(struct annotations *a, enum annotation_kind kind,
     if (*added) {
         entry = ARENA_NEW(a->arena, struct annotation_entry);
         if (entry == NULL)
-            return arena_error(a->arena, ei);
+            return arena_refused(a->arena, ei);
         entry->text = arena_memdup0(a->arena, text, strlen(text));
         if (entry->text == NULL)
-            return arena_error(a->arena, ei);
+            return arena_refused(a->arena, ei);
         entry->kind = kind;
         entry->position = position;
         entry->next = a->slots[slot];
@@ -118,7 +119,7 @@ enum err annotations_add_monotonicity(struct annotations *a, struct position_ran
         full = arena_printf(a->arena, "%s for metric name %s", text,
                             text_quote(metric_name, a->arena));
         if (full == NULL)
-            return arena_error(a->arena, ei);
+            return arena_refused(a->arena, ei);
     }
     e = entry_get(a, ANNOTATION_INFO, position, full, &entry, &added, ei);
     if (e != ERR_OK)
@@ -185,13 +186,13 @@ enum err annotations_finish(struct annotations *a, struct str query, const struc
     size_t n = 0;
 
     if (list == NULL)
-        return arena_error(a->arena, ei);
+        return arena_refused(a->arena, ei);
     for (size_t i = 0; i < a->slot_count; i++) {
         for (const struct annotation_entry *e = a->slots[i]; e != NULL; e = e->next) {
             const char *text = entry_text(a, e, query);
 
             if (text == NULL)
-                return arena_error(a->arena, ei);
+                return arena_refused(a->arena, ei);
             list[n++] = (struct annotation){e->kind, text, e->position};
         }
     }

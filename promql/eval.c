@@ -77,6 +77,7 @@ static bool plan_is_stream(const struct plan *p)
     return p->kind == PLAN_SELECTOR || p->kind == PLAN_RANGE_CALL;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err collect(struct eval *ev, const struct plan *p, struct vector **out,
                         struct errinfo *ei)
 {
@@ -93,6 +94,7 @@ static enum err collect(struct eval *ev, const struct plan *p, struct vector **o
     return e;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err vector_of_scalar(struct eval *ev, const struct plan *p, struct vector **out,
                                  struct errinfo *ei)
 {
@@ -149,6 +151,7 @@ static enum err vector_spread(struct eval *ev, const struct plan *p, const struc
 }
 
 /* A barrier of one vector input, or a leaf: anything that is no link of a chain. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err eval_barrier(struct eval *ev, const struct plan *p, struct vector **out,
                              struct errinfo *ei)
 {
@@ -224,7 +227,7 @@ enum err eval_vector(struct eval *ev, const struct plan *p, struct vector **out,
     arena_init(&scratch, ev->query->memory);
     chain = ARENA_ARRAY(&scratch, count, const struct plan *);
     if (chain == NULL) {
-        e = arena_error(&scratch, ei);
+        e = arena_refused(&scratch, ei);
         goto out;
     }
     leaf = p;
@@ -286,6 +289,7 @@ static enum err scalar_push(struct sink *sink, struct batch *b, struct errinfo *
     return ERR_OK;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err eval_scalar_of(struct eval *ev, const struct plan *p, struct arena *arena,
                                double *values, struct errinfo *ei)
 {
@@ -293,7 +297,7 @@ static enum err eval_scalar_of(struct eval *ev, const struct plan *p, struct are
 
     s.seen = arena_calloc(arena, p->grid.count, 1);
     if (s.seen == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     for (size_t i = 0; i < p->grid.count; i++)
         values[i] = NAN;
     return eval_stream(ev, p->input, &s.sink, ei);
@@ -324,7 +328,7 @@ static enum err scalar_leaf(struct eval *ev, const struct plan *p, struct arena 
 static enum err scalar_link(struct eval *ev, const struct plan *p, struct arena *arena,
                             double *values, struct errinfo *ei)
 {
-    double *rhs;
+    double *rhs = NULL;
     enum err e;
 
     if (p->kind == PLAN_SPREAD) {
@@ -340,6 +344,7 @@ static enum err scalar_link(struct eval *ev, const struct plan *p, struct arena 
     e = eval_scalar(ev, p->rhs, arena, &rhs, ei);
     if (e != ERR_OK)
         return e;
+    ASSERT(rhs != NULL);
     for (size_t i = 0; i < p->grid.count; i++)
         values[i] = binary_op_apply(p->node->u.binary.op, values[i], rhs[i]);
     return eval_tick(ev, p->grid.count, ei);
@@ -361,7 +366,7 @@ enum err eval_scalar(struct eval *ev, const struct plan *p, struct arena *arena,
     chain = ARENA_ARRAY(arena, count, const struct plan *);
     values = ARENA_ARRAY(arena, p->grid.count, double);
     if (chain == NULL || values == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     leaf = p;
     for (size_t i = count; i-- > 0; leaf = leaf->input)
         chain[i] = leaf;

@@ -65,7 +65,7 @@ static enum err cells_alloc(struct fold *f, struct cells *c, struct errinfo *ei)
         ok = (c->mean = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
     if (op_has_count(op))
         ok = (c->count = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
-    return ok ? ERR_OK : arena_error(&f->arena, ei);
+    return ok ? ERR_OK : arena_refused(&f->arena, ei);
 }
 
 static bool bit(const uint64_t *bits, size_t k)
@@ -360,7 +360,7 @@ static enum err group_find(struct fold *f, const struct row *row, struct arena *
         f->groups =
             arena_grow_array(&f->arena, f->groups, f->group_capacity, capacity, sizeof *f->groups);
         if (f->groups == NULL)
-            return arena_error(&f->arena, ei);
+            return arena_refused(&f->arena, ei);
         f->group_capacity = capacity;
     }
     if (added)
@@ -459,7 +459,7 @@ static enum err fold_names(struct fold *f, struct errinfo *ei)
     struct str *names = ARENA_ARRAY(&f->arena, count + 1, struct str);
 
     if (names == NULL)
-        return arena_error(&f->arena, ei);
+        return arena_refused(&f->arena, ei);
     for (size_t i = 0; i < count; i++)
         names[i] = n->u.aggregate.labels[i];
     if (n->u.aggregate.without)

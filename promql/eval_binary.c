@@ -40,7 +40,7 @@ static enum err join_names(struct join *j, struct errinfo *ei)
     struct str *names = ARENA_ARRAY(&j->arena, count + 1, struct str);
 
     if (names == NULL)
-        return arena_error(&j->arena, ei);
+        return arena_refused(&j->arena, ei);
     for (size_t i = 0; i < count; i++)
         names[i] = m->labels[i];
     if (!m->on)
@@ -64,7 +64,7 @@ static enum err side_sign(struct join *j, struct side *s, struct errinfo *ei)
     s->signature = ARENA_ARRAY(&j->arena, s->vector->count, size_t);
     s->any = arena_calloc(&j->arena, grid_words(grid), sizeof *s->any);
     if (s->signature == NULL || s->any == NULL)
-        return arena_error(&j->arena, ei);
+        return arena_refused(&j->arena, ei);
     for (size_t i = 0; i < s->vector->count && e == ERR_OK; i++) {
         const struct row *row = &s->vector->rows[i];
         struct labels key;
@@ -89,7 +89,7 @@ static enum err side_group(struct join *j, struct side *s, struct errinfo *ei)
     s->rows = ARENA_ARRAY(&j->arena, s->vector->count, size_t);
     s->first = arena_calloc(&j->arena, signatures + 2, sizeof *s->first);
     if (s->rows == NULL || s->first == NULL)
-        return arena_error(&j->arena, ei);
+        return arena_refused(&j->arena, ei);
     for (size_t i = 0; i < s->vector->count; i++)
         s->first[s->signature[i] + 2]++;
     for (size_t i = 2; i < signatures + 2; i++)
@@ -153,7 +153,7 @@ static enum err join_set(struct join *j, struct errinfo *ei)
     enum err e = ERR_OK;
 
     if (bits == NULL)
-        return arena_error(&j->arena, ei);
+        return arena_refused(&j->arena, ei);
     if (j->op != OP_OR) {
         side_filter(j, lhs, bits, j->op == OP_AND);
     } else {
@@ -181,7 +181,7 @@ static enum err duplicate_refuse(struct join *j, const struct row *a, const stru
     first = labels_text(&a->labels, &j->arena);
     second = labels_text(&b->labels, &j->arena);
     if (group == NULL || first == NULL || second == NULL)
-        return arena_error(&j->arena, ei);
+        return arena_refused(&j->arena, ei);
     if (strcmp(first, second) > 0) {
         char *swap = first;
 
@@ -279,7 +279,7 @@ static enum err matched_steps(struct join *j, struct matched *m, const struct la
         if (m->steps == NULL)
             m->steps = arena_calloc(&j->arena, words, sizeof *m->steps);
         *out = m->steps;
-        return m->steps == NULL ? arena_error(&j->arena, ei) : ERR_OK;
+        return m->steps == NULL ? arena_refused(&j->arena, ei) : ERR_OK;
     }
     e = label_table_add(&m->by_labels, labels, &index, &added, ei);
     if (e != ERR_OK)
@@ -290,13 +290,13 @@ static enum err matched_steps(struct join *j, struct matched *m, const struct la
         m->label_steps = arena_grow_array(&j->arena, m->label_steps, m->label_capacity, capacity,
                                           sizeof *m->label_steps);
         if (m->label_steps == NULL)
-            return arena_error(&j->arena, ei);
+            return arena_refused(&j->arena, ei);
         m->label_capacity = capacity;
     }
     if (added)
         m->label_steps[index] = arena_calloc(&j->arena, words, sizeof **m->label_steps);
     *out = m->label_steps[index];
-    return *out == NULL ? arena_error(&j->arena, ei) : ERR_OK;
+    return *out == NULL ? arena_refused(&j->arena, ei) : ERR_OK;
 }
 
 static enum err pair_join(struct join *j, struct matched *m, const struct row *many,
@@ -343,7 +343,7 @@ static enum err join_match(struct join *j, struct errinfo *ei)
     enum err e = vector_new(j->ev, &j->plan->grid, &j->out, ei);
 
     if (e == ERR_OK && matched == NULL)
-        e = arena_error(&j->arena, ei);
+        e = arena_refused(&j->arena, ei);
     for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++) {
         label_table_init(&matched[s].by_labels, &j->arena);
         e = one_side_check(j, s, ei);

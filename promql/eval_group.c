@@ -35,7 +35,7 @@ static enum err group_names(struct group_run *r, bool with_value_label, struct s
     struct str *names = ARENA_ARRAY(&r->arena, count + 1, struct str);
 
     if (names == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     for (size_t i = 0; i < count; i++)
         names[i] = n->u.aggregate.labels[i];
     if (n->u.aggregate.without)
@@ -63,7 +63,7 @@ static enum err grouping_make(struct group_run *r, struct errinfo *ei)
 
     label_table_init(&g->keys, &r->arena);
     if (group_of == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
         struct labels key;
         bool added;
@@ -77,7 +77,7 @@ static enum err grouping_make(struct group_run *r, struct errinfo *ei)
     g->members = ARENA_ARRAY(&r->arena, count, size_t);
     g->first = arena_calloc(&r->arena, g->keys.count + 2, sizeof *g->first);
     if (g->members == NULL || g->first == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     /* Counting sort: first[g + 2] counts, then becomes the running start of g + 1. */
     for (size_t i = 0; i < count; i++)
         g->first[group_of[i] + 2]++;
@@ -202,7 +202,7 @@ static enum err order_instant(struct group_run *r, const struct candidate *order
     struct row *rows = ARENA_ARRAY(&r->in->arena, count, struct row);
 
     if (rows == NULL)
-        return arena_error(&r->in->arena, ei);
+        return arena_refused(&r->in->arena, ei);
     for (size_t i = 0; i < count; i++)
         rows[i] = r->in->rows[ordered[i].row];
     r->in->rows = rows;
@@ -227,11 +227,11 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
         return ERR_OK;
     }
     if (items == NULL || kept == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     for (size_t i = 0; i < in->count; i++) {
         kept[i] = arena_calloc(&in->arena, grid_words(grid), sizeof **kept);
         if (kept[i] == NULL)
-            return arena_error(&in->arena, ei);
+            return arena_refused(&in->arena, ei);
     }
     for (size_t g = 0; g < r->grouping.keys.count && e == ERR_OK; g++) {
         size_t members = r->grouping.first[g + 1] - r->grouping.first[g];
@@ -275,7 +275,7 @@ static enum err run_quantile(struct group_run *r, struct vector *out, struct err
     enum err e = annotate_quantile(r, ei);
 
     if (values == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     for (size_t group = 0; group < g->keys.count && e == ERR_OK; group++) {
         struct row *row;
 

@@ -27,6 +27,7 @@
 #include "engine/labels.h"
 #include "engine/querier.h"
 #include "promql/annotations_internal.h"
+#include "promql/arena_refused_internal.h"
 #include "promql/plan_internal.h"
 #include "promql/promql.h"
 

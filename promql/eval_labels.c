@@ -101,7 +101,7 @@ static enum err row_set_label(struct vector *v, struct row *row, struct str name
     if (text->failed)
         return errinfo_set(ei, ERR_NOMEM, 0, "label value of a query");
     if (copy == NULL)
-        return arena_error(&v->arena, ei);
+        return arena_refused(&v->arena, ei);
     if (str_equal(name, LABEL_METRIC_NAME))
         row->drop_name = false; /* a name that was given on purpose stays */
     return labels_with(&row->labels, name, (struct str){copy, text->size}, &v->arena, &row->labels,
@@ -145,7 +145,7 @@ static enum err label_replace(const struct plan *p, struct vector *v, struct err
     span_count = regex_group_count(re) + 1;
     spans = ARENA_ARRAY(&v->arena, span_count, struct regex_span);
     if (spans == NULL)
-        e = arena_error(&v->arena, ei);
+        e = arena_refused(&v->arena, ei);
     else
         e = label_name_check(string_arg(p, 1), "destination", "label_replace", ei);
     if (e == ERR_OK)
@@ -265,7 +265,7 @@ enum err eval_absent(struct eval *ev, const struct plan *p, struct vector **out,
         e = vector_add(v, &row, ei);
     if (e == ERR_OK) {
         s.any = arena_calloc(&v->arena, grid_words(&p->grid), sizeof *s.any);
-        e = s.any == NULL ? arena_error(&v->arena, ei) : eval_stream(ev, p->input, &s.sink, ei);
+        e = s.any == NULL ? arena_refused(&v->arena, ei) : eval_stream(ev, p->input, &s.sink, ei);
     }
     if (e == ERR_OK)
         e = absent_labels(p->node->u.call.args[0], &v->arena, &row->labels, ei);
@@ -401,7 +401,7 @@ enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, s
     if (e == ERR_OK && p->grid.count == 1 && v->count > 1) {
         order = ARENA_ARRAY(&v->arena, v->count, size_t);
         rows = ARENA_ARRAY(&v->arena, v->count, struct row);
-        e = order == NULL || rows == NULL ? arena_error(&v->arena, ei) : ERR_OK;
+        e = order == NULL || rows == NULL ? arena_refused(&v->arena, ei) : ERR_OK;
     }
     if (e == ERR_OK && rows != NULL) {
         run.rows = v->rows;

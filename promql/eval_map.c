@@ -83,7 +83,7 @@ static enum err stages_prepare(struct map_run *run, struct errinfo *ei)
         struct stage *s = ARENA_NEW(&run->arena, struct stage);
 
         if (s == NULL)
-            return arena_error(&run->arena, ei);
+            return arena_refused(&run->arena, ei);
         s->plan = m;
         if (m->kind == MAP_FUNCTION && m->function != NULL &&
             m->function->id != FUNCTION_TIMESTAMP) {
@@ -195,7 +195,7 @@ static enum err seen_grow(struct map_run *run, struct errinfo *ei)
     c->hashes = arena_calloc(&run->arena, c->slot_count, sizeof *c->hashes);
     c->present = arena_calloc(&run->arena, c->slot_count, sizeof *c->present);
     if (c->hashes == NULL || c->present == NULL)
-        return arena_error(&run->arena, ei);
+        return arena_refused(&run->arena, ei);
     for (size_t i = 0; i < old.slot_count; i++) {
         size_t slot = (size_t)old.hashes[i] & (c->slot_count - 1);
 
@@ -229,7 +229,7 @@ static enum err labelset_check_row(struct map_run *run, const struct row *row, s
     if (c->hashes[slot] == 0) {
         c->present[slot] = arena_calloc(&run->arena, words, sizeof **c->present);
         if (c->present[slot] == NULL)
-            return arena_error(&run->arena, ei);
+            return arena_refused(&run->arena, ei);
         c->hashes[slot] = hash;
         c->count++;
     }

@@ -35,7 +35,7 @@ static enum err scratch_reserve(struct range_run *run, size_t count, struct erri
     run->values = run->function->needs_values ? ARENA_ARRAY(&run->arena, count, double) : NULL;
     if (run->marks == NULL || run->queue == NULL ||
         (run->function->needs_values && run->values == NULL))
-        return arena_error(&run->arena, ei);
+        return arena_refused(&run->arena, ei);
     run->scratch_capacity = count;
     return ERR_OK;
 }
@@ -92,10 +92,11 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
 static enum err run_init(struct range_run *run, struct eval *ev, const struct plan *p,
                          struct errinfo *ei)
 {
+    int64_t seconds = p->range_ms / 1000; /* as Go's Duration.Seconds() adds them up */
+
     *run = (struct range_run){.ev = ev, .plan = p};
     run->function = range_function_find(p->function->id);
-    run->range_seconds =
-        (double)(p->range_ms / 1000) + (double)(p->range_ms % 1000 * 1000000) / 1e9;
+    run->range_seconds = (double)seconds + (double)(p->range_ms % 1000 * 1000000) / 1e9;
     arena_init(&run->arena, ev->query->memory);
     if (run->function == NULL)
         return errinfo_set(ei, ERR_UNSUPPORTED, 0, "function %s is not supported yet",
@@ -189,7 +190,7 @@ static enum err columns_push(struct column_sink *sink, struct column_batch *colu
 
     b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);
     if (b.rows == NULL)
-        return arena_error(b.arena, ei);
+        return arena_refused(b.arena, ei);
     for (size_t i = 0; i < columns->count && e == ERR_OK; i++) {
         if (columns->columns[i].count > 0)
             e = series_run(s, &columns->labels[i], false, &columns->columns[i], &b, ei);
@@ -208,7 +209,7 @@ static enum err row_column(const struct row *row, const struct grid *grid, struc
     double *value = ARENA_ARRAY(arena, count, double);
 
     if (t_ms == NULL || value == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     for (size_t k = 0; k < grid->count; k++) {
         if (!row_has(row, k))
             continue;
@@ -227,7 +228,7 @@ static enum err subquery_push(struct sink *sink, struct batch *in, struct errinf
 
     b.rows = ARENA_ARRAY(b.arena, in->count, struct row);
     if (b.rows == NULL)
-        return arena_error(b.arena, ei);
+        return arena_refused(b.arena, ei);
     for (size_t i = 0; i < in->count && e == ERR_OK; i++) {
         struct column c;
 
@@ -318,13 +319,13 @@ static enum err matrix_add(struct matrix_sink *s, const struct labels *labels,
             arena_grow_array(arena, r->series, r->series_count, capacity, sizeof *r->series);
         r->raw = arena_grow_array(arena, r->raw, r->series_count, capacity, sizeof *r->raw);
         if (r->series == NULL || r->raw == NULL)
-            return arena_error(arena, ei);
+            return arena_refused(arena, ei);
         s->capacity = capacity;
     }
     t_ms = ARENA_ARRAY(arena, c->count, int64_t);
     value = ARENA_ARRAY(arena, c->count, double);
     if (t_ms == NULL || value == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     memcpy(t_ms, c->t_ms, c->count * sizeof *t_ms);
     memcpy(value, c->value, c->count * sizeof *value);
     r->series[r->series_count] = (struct result_series){0};

@@ -57,7 +57,7 @@ static enum err labels_restricted(struct eval *ev, const struct label_need *need
     enum err e;
 
     if (values == NULL || labels == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     e = querier_label_values_of(ev->querier, items, count, need->names, need->count, values, ei);
     if (e != ERR_OK)
         return e;
@@ -110,7 +110,7 @@ static enum err batch_read(struct eval *ev, const struct plan *p, const struct s
     enum err e;
 
     if (columns == NULL || labels == NULL)
-        return arena_error(b->arena, ei);
+        return arena_refused(b->arena, ei);
     e = querier_read(ev->querier, items, b->count, min_time_ms, max_time_ms, b->arena, columns, ei);
     if (e == ERR_OK)
         e = labels_read(ev, &p->need, items, b->count, b->arena, labels, ei);
@@ -179,7 +179,7 @@ enum err column_without_stale(const struct column *in, struct arena *arena, stru
     t_ms = ARENA_ARRAY(arena, in->count, int64_t);
     value = ARENA_ARRAY(arena, in->count, double);
     if (t_ms == NULL || value == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     memcpy(t_ms, in->t_ms, first * sizeof *t_ms);
     memcpy(value, in->value, first * sizeof *value);
     n = first;
@@ -231,7 +231,7 @@ static enum err select_push(struct column_sink *sink, struct column_batch *colum
 
     b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);
     if (b.rows == NULL)
-        return arena_error(b.arena, ei);
+        return arena_refused(b.arena, ei);
     for (size_t i = 0; i < columns->count && e == ERR_OK; i++) {
         struct row *row = &b.rows[b.count];
 

@@ -196,7 +196,7 @@ static enum err buckets_collect(struct histogram_run *r, struct errinfo *ei)
     r->buckets = ARENA_ARRAY(&r->arena, r->in->count, struct bucket_row);
     r->scratch = ARENA_ARRAY(&r->arena, r->in->count, struct bucket);
     if (r->buckets == NULL || r->scratch == NULL)
-        return arena_error(&r->arena, ei);
+        return arena_refused(&r->arena, ei);
     label_table_init(&r->groups, &r->arena);
     for (size_t i = 0; i < r->in->count && e == ERR_OK; i++) {
         const struct labels *labels = &r->in->rows[i].labels;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "promql/arena_refused_internal.h"
 #include "promql/text_internal.h"
 
 bool label_is_metadata(struct str name)
@@ -20,7 +21,7 @@ static struct label *items_new(struct arena *arena, size_t count, struct errinfo
 {
     struct label *items = ARENA_ARRAY(arena, count, struct label);
 
-    *e = items == NULL ? arena_error(arena, ei) : ERR_OK;
+    *e = items == NULL ? arena_refused(arena, ei) : ERR_OK;
     return items;
 }
 
@@ -132,7 +133,7 @@ enum err labels_copy(const struct labels *in, struct arena *arena, struct labels
         return e;
     text = arena_alloc(arena, bytes);
     if (text == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     for (size_t i = 0; i < in->count; i++) {
         const struct label *l = &in->items[i];
 
@@ -179,7 +180,7 @@ enum err names_sort(const struct str *in, size_t count, struct arena *arena, str
     size_t n = 0;
 
     if (names == NULL)
-        return arena_error(arena, ei);
+        return arena_refused(arena, ei);
     for (size_t i = 0; i < count; i++)
         names[i] = in[i];
     if (count > 1)
@@ -219,7 +220,7 @@ static enum err table_grow(struct label_table *t, struct errinfo *ei)
     uint64_t *hashes = ARENA_ARRAY(t->arena, slot_count, uint64_t);
 
     if (slots == NULL || hashes == NULL)
-        return arena_error(t->arena, ei);
+        return arena_refused(t->arena, ei);
     for (size_t i = 0; i < t->slot_count; i++) {
         size_t slot = (size_t)t->hashes[i] & (slot_count - 1);
 
@@ -260,7 +261,7 @@ enum err label_table_add(struct label_table *t, const struct labels *key, size_t
             arena_grow_array(t->arena, t->keys, t->count, capacity, sizeof *t->keys);
 
         if (keys == NULL)
-            return arena_error(t->arena, ei);
+            return arena_refused(t->arena, ei);
         t->keys = keys;
         t->capacity = capacity;
     }

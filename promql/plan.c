@@ -18,14 +18,13 @@ const struct node *node_unwrap(const struct node *n)
     return n;
 }
 
+/* NULL when the arena refuses: the caller returns plan_no_memory(). */
 static struct plan *plan_new(struct planner *pl, enum plan_kind kind, const struct node *node)
 {
     struct plan *p = ARENA_NEW(pl->arena, struct plan);
 
-    if (p == NULL) {
-        (void)arena_error(pl->arena, pl->ei); /* the caller returns the code from pl->ei */
+    if (p == NULL)
         return NULL;
-    }
     p->kind = kind;
     p->node = node;
     p->name_state = NAME_FIXED; /* most nodes drop the name or have none */
@@ -34,7 +33,7 @@ static struct plan *plan_new(struct planner *pl, enum plan_kind kind, const stru
 
 static enum err plan_no_memory(struct planner *pl)
 {
-    return arena_error(pl->arena, pl->ei);
+    return arena_refused(pl->arena, pl->ei);
 }
 
 /* start() and end() become plain times here. */
@@ -156,6 +155,7 @@ static bool function_is_date(enum function_id id)
 }
 
 /* A function of a range vector: what it reads is a selector or the points of a subquery. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_range_call(struct planner *pl, const struct node *n, struct plan **out)
 {
     const struct promql_function *f = n->u.call.function;
@@ -208,6 +208,7 @@ static enum err build_range_call(struct planner *pl, const struct node *n, struc
 }
 
 /* Functions whose last vector argument goes through a barrier of their own. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_barrier_call(struct planner *pl, const struct node *n, enum plan_kind kind,
                                    size_t input_index, struct plan **out)
 {
@@ -245,6 +246,7 @@ static enum err build_barrier_call(struct planner *pl, const struct node *n, enu
     return ERR_OK;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_absent(struct planner *pl, const struct node *n, struct plan **out)
 {
     struct plan *p = plan_new(pl, PLAN_ABSENT, n);
@@ -275,6 +277,7 @@ static enum err build_scalar_leaf(struct planner *pl, const struct node *n, stru
 }
 
 /* vector(s), and date functions without argument, which are date(vector(time())). */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_vector(struct planner *pl, const struct node *n, struct plan **out)
 {
     struct plan *p = plan_new(pl, PLAN_VECTOR, n);
@@ -293,6 +296,7 @@ static enum err build_vector(struct planner *pl, const struct node *n, struct pl
     return ERR_OK;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_scalar_of(struct planner *pl, const struct node *n, struct plan **out)
 {
     struct plan *p = plan_new(pl, PLAN_SCALAR_OF, n);
@@ -309,6 +313,7 @@ static enum err build_scalar_of(struct planner *pl, const struct node *n, struct
 }
 
 /* abs, clamp, round, timestamp and all others of one vector and up to two scalars. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_map_call(struct planner *pl, const struct node *n, struct plan **out)
 {
     const struct promql_function *f = n->u.call.function;
@@ -335,6 +340,7 @@ static enum err build_map_call(struct planner *pl, const struct node *n, struct 
     return map_stage_add(pl, input, stage, out);
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_call(struct planner *pl, const struct node *n, struct plan **out)
 {
     const struct promql_function *f = n->u.call.function;
@@ -375,6 +381,7 @@ static enum err build_call(struct planner *pl, const struct node *n, struct plan
     return build_map_call(pl, n, out);
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_aggregate(struct planner *pl, const struct node *n, struct plan **out)
 {
     struct plan *p = plan_new(pl, PLAN_AGGREGATE, n);
@@ -396,13 +403,15 @@ static enum err build_aggregate(struct planner *pl, const struct node *n, struct
     return e;
 }
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_unary(struct planner *pl, const struct node *n, struct plan **out)
 {
-    struct plan *input, *p;
+    struct plan *input = NULL, *p;
     enum err e = build(pl, n->u.unary.expr, &input);
 
     if (e != ERR_OK)
         return e;
+    ASSERT(input != NULL);
     if (!n->u.unary.negative) {
         *out = input;
         return ERR_OK;
@@ -422,6 +431,7 @@ static enum err build_unary(struct planner *pl, const struct node *n, struct pla
 }
 
 /* One operator of a chain, given the plan of its left side. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_operator(struct planner *pl, const struct node *n, struct plan *lhs,
                                struct plan **out)
 {
@@ -432,6 +442,7 @@ static enum err build_operator(struct planner *pl, const struct node *n, struct 
 
     if (e != ERR_OK)
         return e;
+    ASSERT(lhs != NULL);
     if (left_scalar && right_scalar && lhs->kind == PLAN_CONSTANT && rhs->kind == PLAN_CONSTANT)
         return build_constant(pl, n, binary_op_apply(n->u.binary.op, lhs->constant, rhs->constant),
                               out);
@@ -458,11 +469,12 @@ static enum err build_operator(struct planner *pl, const struct node *n, struct 
 }
 
 /* A chain a + b + c is deeper on the left than the parser's limit on nesting: a loop. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_binary(struct planner *pl, const struct node *n, struct plan **out)
 {
     const struct node *leftmost = n, **chain;
     size_t count = 0;
-    struct plan *p;
+    struct plan *p = NULL;
     enum err e;
 
     for (; leftmost->kind == NODE_BINARY; leftmost = node_unwrap(leftmost->u.binary.lhs))

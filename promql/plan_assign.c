@@ -135,7 +135,7 @@ static enum err spread(struct planner *pl, struct plan **slot, struct demand *d)
     if (p->kind != PLAN_CONSTANT && p->invariant && !p->never_spread && d->grid.count > 1) {
         top = ARENA_NEW(pl->arena, struct plan);
         if (top == NULL)
-            return arena_error(pl->arena, pl->ei);
+            return arena_refused(pl->arena, pl->ei);
         *top = (struct plan){.kind = PLAN_SPREAD,
                              .node = p->node,
                              .input = p,
@@ -154,6 +154,7 @@ static enum err spread(struct planner *pl, struct plan **slot, struct demand *d)
 
 static enum err assign(struct planner *pl, struct plan **slot, struct demand d);
 
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err assign_scalar(struct planner *pl, struct plan **slot, const struct grid *grid)
 {
     if (*slot == NULL)

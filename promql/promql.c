@@ -67,7 +67,7 @@ static enum err result_scalar(struct eval *ev, const struct plan *p, struct prom
         return e;
     out->series = ARENA_NEW(ev->arena, struct result_series);
     if (present == NULL || out->series == NULL)
-        return arena_error(ev->arena, ei);
+        return arena_refused(ev->arena, ei);
     bitmap_fill(present, p->grid.count);
     out->series[0] = (struct result_series){.present = present, .value = values};
     out->series_count = 1;
@@ -82,7 +82,7 @@ static enum err result_rows(struct eval *ev, const struct vector *v, struct prom
 
     out->series = ARENA_ARRAY(ev->arena, v->count, struct result_series);
     if (out->series == NULL)
-        return arena_error(ev->arena, ei);
+        return arena_refused(ev->arena, ei);
     for (size_t i = 0; i < v->count; i++) {
         struct result_series *s = &out->series[i];
         uint64_t *present = ARENA_ARRAY(ev->arena, words, uint64_t);
@@ -92,7 +92,7 @@ static enum err result_rows(struct eval *ev, const struct vector *v, struct prom
         if (e != ERR_OK)
             return e;
         if (present == NULL || value == NULL)
-            return arena_error(ev->arena, ei);
+            return arena_refused(ev->arena, ei);
         memcpy(present, v->rows[i].present, words * sizeof *present);
         for (size_t k = 0; k < v->grid.count; k++)
             value[k] = row_has(&v->rows[i], k) ? v->rows[i].value[k] : 0;

@@ -37,7 +37,7 @@ enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena, 
     *r = (struct row){0};
     r->present = arena_calloc(arena, grid_words(grid), sizeof *r->present);
     r->value = ARENA_ARRAY(arena, grid->count, double);
-    return r->present == NULL || r->value == NULL ? arena_error(arena, ei) : ERR_OK;
+    return r->present == NULL || r->value == NULL ? arena_refused(arena, ei) : ERR_OK;
 }
 
 enum err vector_new(struct eval *ev, const struct grid *grid, struct vector **out,
@@ -71,7 +71,7 @@ enum err vector_add(struct vector *v, struct row **out, struct errinfo *ei)
             arena_grow_array(&v->arena, v->rows, v->count, capacity, sizeof *v->rows);
 
         if (rows == NULL)
-            return arena_error(&v->arena, ei);
+            return arena_refused(&v->arena, ei);
         v->rows = rows;
         v->capacity = capacity;
     }
@@ -194,9 +194,10 @@ enum err vector_sort_labels(struct vector *v, struct errinfo *ei)
     order = ARENA_ARRAY(&v->arena, v->count, const struct row *);
     sorted = ARENA_ARRAY(&v->arena, v->count, struct row);
     if (order == NULL || sorted == NULL)
-        return arena_error(&v->arena, ei);
+        return arena_refused(&v->arena, ei);
     for (size_t i = 0; i < v->count; i++)
         order[i] = &v->rows[i];
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     qsort(order, v->count, sizeof *order, row_compare);
     for (size_t i = 0; i < v->count; i++)
         sorted[i] = *order[i];

@@ -12,7 +12,7 @@
 #include "tests/lib/test_support.h"
 #include "tests/promql/query_support.h"
 
-enum { STEPS = 6, STEP_MS = 60000, ROWS_MAX = 256 };
+enum { STEPS = 6, STEP_MS = 60000, END_MS = (STEPS - 1) * STEP_MS, ROWS_MAX = 256 };
 
 struct shape {
     const char *op, *modifier, *group;
@@ -47,7 +47,8 @@ static struct engine *random_engine(struct test_random *r)
                 s = fake_engine_add(e, text);
                 for (int k = 0; k < STEPS; k++) {
                     if (test_random_below(r, 3) != 0)
-                        fake_engine_sample(e, s, k * STEP_MS, (double)test_random_below(r, 4));
+                        fake_engine_sample(e, s, (int64_t)k * STEP_MS,
+                                           (double)test_random_below(r, 4));
                 }
             }
         }
@@ -237,8 +238,8 @@ static void shape_make(struct test_random *r, struct shape *s, char *query, size
 static void range_run(struct query_run *q, struct engine *e, const char *text)
 {
     query_init(q, e, text);
-    q->query.lookback_delta_ms = STEP_MS; /* only what is sampled at the step itself */
-    (void)query_range(q, 0, (STEPS - 1) * STEP_MS, STEP_MS); /* the caller looks at q->ei */
+    q->query.lookback_delta_ms = STEP_MS;     /* only what is sampled at the step itself */
+    (void)query_range(q, 0, END_MS, STEP_MS); /* the caller looks at q->ei */
 }
 
 static void compare_step(const struct promql_result *got, size_t k, const struct step_result *want,

@@ -39,7 +39,7 @@ static struct engine *sample_engine(void)
         if (i >= 9)
             base = i == 9 ? 10 : i == 10 ? 30 : 40;
         for (int k = 0; k <= 10; k++)
-            fake_engine_sample(e, s, k * 60000, base + slope * k);
+            fake_engine_sample(e, s, (int64_t)k * 60000, base + slope * k);
     }
     return e;
 }
