@@ -1,0 +1,272 @@
+/*
+ * What queries cost by themselves: CPU of promql_query_run() over a store that is filled through
+ * engine_write() in this process. One figure a line: name, value, unit, budget.
+ *
+ *   rate   sum by (instance)(rate(node_cpu_seconds_total[5m])) over 44,800 series of the GPU-fleet
+ *          stream's CPU counters, two hours at 15 s, a point every minute
+ *   count  count({__name__=~".+"}) over 1 M series with one sample each
+ *
+ * The best of five runs, of this thread's CPU time: the log's threads do not count.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/write.h"
+#include "promql/promql.h"
+
+enum {
+    INTERVAL_MS = 15000,
+    RATE_SAMPLES = 480, /* two hours */
+    RATE_NODES = 700,
+    RATE_CPUS = 8,
+    RATE_MODES = 8,
+    COUNT_SERIES = 1000000,
+    BATCH_SERIES = 2000,
+    RUNS = 5,
+};
+#define START_MS INT64_C(1767225600000) /* 2026-01-01T00:00:00Z */
+
+struct bench {
+    struct fs *fs;
+    struct clock clock;
+    struct engine *engine;
+    struct write_batch *batch;
+    struct write_result result;
+    struct arena arena; /* wire labels of the batch at hand */
+    char dir[256];
+};
+
+static void check(enum err e, const struct errinfo *ei)
+{
+    if (e == ERR_OK)
+        return;
+    fprintf(stderr, "bench_query: %s: %s\n", err_name(e), ei->message);
+    exit(1); /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
+}
+
+/* The benchmark's own wire form: varint-length strings, names and values in turn. */
+static enum err wire_parse(const void *ctx, struct bytes wire, struct arena *arena,
+                           struct labels *out)
+{
+    struct byte_reader in = reader_init(wire.data, wire.size);
+    struct label *items = ARENA_ARRAY(arena, wire.size / 2 + 1, struct label);
+    size_t count = 0;
+
+    (void)ctx;
+    if (items == NULL)
+        return ERR_NOMEM;
+    for (; reader_left(&in) > 0; count++) {
+        struct str part[2];
+
+        for (int i = 0; i < 2; i++) {
+            part[i].size = (size_t)reader_varint(&in);
+            part[i].data = (const char *)reader_take(&in, part[i].size);
+        }
+        if (in.failed)
+            return ERR_INVALID;
+        items[count] = (struct label){part[0], part[1]};
+    }
+    *out = (struct labels){count, items};
+    return ERR_OK;
+}
+
+static void bench_open(struct bench *b, int64_t now_ms)
+{
+    const char *base = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): no threads yet */
+    struct errinfo ei = {0};
+    struct engine_options options;
+    struct engine_replay_result replay;
+
+    memset(b, 0, sizeof *b);
+    (void)snprintf(b->dir, sizeof b->dir, "%s/bench-query-XXXXXX", base != NULL ? base : "/tmp");
+    if (mkdtemp(b->dir) == NULL)
+        check(ERR_IO, &(struct errinfo){.message = "mkdtemp"});
+    clock_init_fake(&b->clock, now_ms);
+    check(fs_open(b->dir, FS_IO_POSIX, &b->fs, &ei), &ei);
+    options = (struct engine_options){
+        .fs = b->fs, .clock = &b->clock, .wal_sync = WAL_SYNC_NEVER, .hash_secret_seed = 1};
+    check(engine_open(&options, &b->engine, &ei), &ei);
+    check(engine_replay(b->engine, 1, &replay, &ei), &ei);
+    check(write_batch_new(&b->batch, &ei), &ei);
+    b->batch->labels_parse = wire_parse;
+    b->result.sequences = calloc(engine_shard_count(b->engine), sizeof(uint64_t));
+    if (b->result.sequences == NULL)
+        check(ERR_NOMEM, &ei);
+    arena_init(&b->arena, NULL);
+}
+
+static void bench_close(struct bench *b)
+{
+    char command[320];
+    struct errinfo ei = {0};
+
+    check(engine_close(b->engine, 60000, &ei), &ei);
+    write_batch_free(b->batch);
+    free(b->result.sequences);
+    arena_done(&b->arena);
+    fs_free(b->fs);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", b->dir);
+    if (system(command) != 0) /* NOLINT(cert-env33-c,concurrency-mt-unsafe): our own directory */
+        fprintf(stderr, "bench_query: %s is left behind\n", b->dir);
+}
+
+/* Stores the batch; waits while the log is behind. */
+static void batch_store(struct bench *b)
+{
+    struct errinfo ei = {0};
+    enum err e;
+
+    while ((e = engine_write(b->engine, b->batch, &b->result, &ei)) == ERR_UNAVAILABLE) {
+        errinfo_clear(&ei);
+        (void)usleep(2000); /* the log's committer needs a moment */
+    }
+    check(e, &ei);
+    if (b->result.refused_count != 0)
+        check(ERR_INVALID, &(struct errinfo){.message = "samples were refused"});
+    write_batch_reset(b->batch);
+    arena_reset(&b->arena);
+}
+
+/* `text` is "name=value,name=value". */
+static void batch_add(struct bench *b, const char *text, int64_t t_ms, double value)
+{
+    struct write_batch *batch = b->batch;
+    size_t size = 0;
+    uint8_t *wire = arena_alloc(&b->arena, 2 * strlen(text) + 32);
+
+    if (wire == NULL || !write_batch_grow_series(batch) || !write_batch_grow_samples(batch))
+        check(ERR_NOMEM, &(struct errinfo){.message = "batch"});
+    for (const char *p = text; *p != '\0';) {
+        size_t length = strcspn(p, "=,");
+
+        size += varint_write(wire + size, length);
+        memcpy(wire + size, p, length);
+        size += length;
+        p += length + (p[length] != '\0');
+    }
+    batch->series[batch->series_count++] = (struct write_series){
+        .sender_key = hash128_bytes(engine_hash_secret(b->engine), wire, size),
+        .wire_labels = {wire, size},
+        .sample_first = (uint32_t)batch->sample_count,
+        .sample_count = 1,
+    };
+    batch->samples[batch->sample_count++] = (struct write_sample){t_ms, value};
+    if (batch->series_count == BATCH_SERIES)
+        batch_store(b);
+}
+
+/* Best CPU time of a query in seconds; prints the size of the answer to stderr, so that a benchmark
+ * of nothing is seen. */
+static double query_cpu_s(struct bench *b, const char *text, int64_t start_ms, int64_t end_ms,
+                          int64_t step_ms)
+{
+    const struct promql_settings settings = {.lookback_delta_ms = 300000, .default_step_ms = 60000};
+    double best = 0;
+
+    for (int i = 0; i < RUNS; i++) {
+        struct promql_query query = {.engine = b->engine,
+                                     .settings = &settings,
+                                     .text = str_from(text),
+                                     .is_range = step_ms > 0,
+                                     .start_ms = start_ms,
+                                     .end_ms = end_ms,
+                                     .step_ms = step_ms};
+        struct budget memory;
+        struct promql_result result;
+        struct promql_handle *handle = NULL;
+        struct errinfo ei = {0};
+        struct arena arena;
+        uint64_t before;
+        double cpu_s;
+
+        budget_init(&memory, "query memory", UINT64_MAX, NULL);
+        query.memory = &memory;
+        arena_init(&arena, &memory);
+        before = clock_thread_cpu_ns();
+        check(promql_query_run(&query, &arena, &result, &handle, &ei), &ei);
+        cpu_s = (double)(clock_thread_cpu_ns() - before) / 1e9;
+        if (i == 0)
+            fprintf(stderr, "%s: %zu series, %" PRIu64 " samples read, peak %" PRIu64 " bytes\n",
+                    text, result.series_count, result.samples_read,
+                    atomic_load_explicit(&memory.peak_bytes, memory_order_relaxed));
+        best = i == 0 || cpu_s < best ? cpu_s : best;
+        promql_query_done(handle);
+        arena_done(&arena);
+    }
+    return best;
+}
+
+/* Centisecond counters whose step is uniform below the interval, as the stream's are. */
+static void fill_rate(struct bench *b)
+{
+    static const char *const modes[RATE_MODES] = {"idle",    "iowait", "irq",    "nice",
+                                                  "softirq", "steal",  "system", "user"};
+    const size_t count = (size_t)RATE_NODES * RATE_CPUS * RATE_MODES;
+    uint64_t *counters = calloc(count, sizeof *counters), random = 1;
+
+    if (counters == NULL)
+        check(ERR_NOMEM, &(struct errinfo){.message = "counters"});
+    for (int k = 0; k < RATE_SAMPLES; k++) {
+        for (size_t i = 0; i < count; i++) {
+            char text[256];
+
+            random = random * 6364136223846793005U + 1442695040888963407U;
+            counters[i] += (random >> 33) % 1500;
+            (void)snprintf(text, sizeof text,
+                           "__name__=node_cpu_seconds_total,cluster=gpu-1,cpu=%zu,instance=node-"
+                           "%05zu:9100,job=node,mode=%s,namespace=monitoring",
+                           i / RATE_MODES % RATE_CPUS, i / RATE_MODES / RATE_CPUS,
+                           modes[i % RATE_MODES]);
+            batch_add(b, text, START_MS + (int64_t)k * INTERVAL_MS, (double)counters[i] / 100);
+        }
+    }
+    if (b->batch->series_count > 0)
+        batch_store(b);
+    free(counters);
+}
+
+static void bench_rate(void)
+{
+    const int64_t end_ms = START_MS + (int64_t)RATE_SAMPLES * INTERVAL_MS;
+    struct bench b;
+
+    bench_open(&b, end_ms);
+    fill_rate(&b);
+    printf("query_rate_44800_series_2h_cpu %.4f s budget 0.10\n",
+           query_cpu_s(&b, "sum by (instance)(rate(node_cpu_seconds_total[5m]))", START_MS, end_ms,
+                       60000));
+    bench_close(&b);
+}
+
+static void bench_count(void)
+{
+    struct bench b;
+
+    bench_open(&b, START_MS + 60000);
+    for (size_t i = 0; i < COUNT_SERIES; i++) {
+        char text[256];
+
+        (void)snprintf(text, sizeof text,
+                       "__name__=metric_%03zu,cluster=gpu-1,instance=node-%05zu:9400,gpu=%zu,"
+                       "job=dcgm,namespace=gpu",
+                       i % 100, i / 800, i / 100 % 8);
+        batch_add(&b, text, START_MS, (double)i);
+    }
+    if (b.batch->series_count > 0)
+        batch_store(&b);
+    printf("query_count_1m_series_cpu %.4f s budget 0.30\n",
+           query_cpu_s(&b, "count({__name__=~\".+\"})", START_MS + 30000, START_MS + 30000, 0));
+    bench_close(&b);
+}
+
+int main(void)
+{
+    bench_rate();
+    bench_count();
+    return 0;
+}
