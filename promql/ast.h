@@ -191,13 +191,18 @@ MUST_USE enum err promql_parse(struct str text, const struct promql_parse_option
                                struct arena *arena, struct promql_expr **out, struct errinfo *ei);
 /* Frees the compiled matchers; the tree goes with the arena. Accepts NULL. */
 void promql_expr_done(struct promql_expr *expr);
-/* Parses `name{matchers}` alone, for match[] parameters; freed by matcher_done() each. */
+/* Parses `name{matchers}` alone, for match[] parameters; freed by matcher_done() each. A selector
+ * without any matcher that refuses the empty value is accepted: callers decide. */
 MUST_USE enum err promql_parse_selector(struct str text, struct arena *arena, struct matcher **out,
                                         size_t *out_count, struct errinfo *ei);
 /* The text Prometheus would print for the tree (Expr.String()). NULL when the arena refuses. */
 char *promql_node_format(const struct node *n, struct arena *arena);
 /* "line:column" (1-based, columns in bytes) of an offset into text. */
 void promql_position_text(struct str text, uint32_t offset, char *out, size_t out_size);
+/* A number as PromQL writes it: decimal and hexadecimal integers, octal by a leading zero, floats,
+ * Inf and NaN in any case, digits separated by `_`; no sign. ERR_INVALID when it is none, ERR_LIMIT
+ * when it is too large for a double. */
+MUST_USE enum err promql_number_parse(struct str text, double *out);
 /* A duration such as "1h30m", "5m", "100ms"; ERR_INVALID with the reason. */
 MUST_USE enum err promql_duration_parse(struct str text, int64_t *out_ms, struct errinfo *ei);
 

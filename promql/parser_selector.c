@@ -93,37 +93,50 @@ static bool parse_integer(struct str s, double *out)
     return true;
 }
 
-/* The number's text without its underscores; NULL data when the arena refuses. */
-static struct str without_underscores(struct str s, struct arena *arena)
+/* A number without underscores. */
+static enum err parse_digits(struct str s, double *out)
 {
-    char *copy = arena_alloc(arena, s.size + 1);
-    size_t n = 0;
+    if (parse_integer(s, out))
+        return ERR_OK;
+    if (!float_parse(s, out))
+        return ERR_INVALID;
+    return isinf(*out) && (s.data[0] | 0x20) != 'i' ? ERR_LIMIT : ERR_OK;
+}
 
-    for (size_t i = 0; copy != NULL && i < s.size; i++) {
-        if (s.data[i] != '_')
-            copy[n++] = s.data[i];
+enum err promql_number_parse(struct str text, double *out)
+{
+    struct arena arena;
+    char *digits;
+    size_t count = 0;
+    enum err e = ERR_NOMEM;
+
+    if (text.size == 0)
+        return ERR_INVALID;
+    if (memchr(text.data, '_', text.size) == NULL)
+        return parse_digits(text, out);
+    if (!underscores_valid(text))
+        return ERR_INVALID;
+    arena_init(&arena, NULL);
+    digits = arena_alloc(&arena, text.size);
+    for (size_t i = 0; digits != NULL && i < text.size; i++) {
+        if (text.data[i] != '_')
+            digits[count++] = text.data[i];
     }
-    return (struct str){copy, n};
+    if (digits != NULL)
+        e = parse_digits((struct str){digits, count}, out);
+    arena_done(&arena);
+    return e;
 }
 
 static enum err number_value(struct parser *p, const struct token *t, double *out)
 {
-    const char *fault = "invalid syntax";
-    struct str digits = without_underscores(t->text, p->arena);
+    enum err e = promql_number_parse(t->text, out);
 
-    if (digits.data == NULL)
-        return parser_out_of_memory(p);
-    if (digits.size == t->text.size || underscores_valid(t->text)) {
-        if (parse_integer(digits, out))
-            return ERR_OK;
-        if (float_parse(digits, out)) {
-            if (!isinf(*out) || (digits.data[0] | 0x20) == 'i')
-                return ERR_OK;
-            fault = "value out of range";
-        }
-    }
+    if (e == ERR_OK)
+        return ERR_OK;
     return parser_fail(p, t->start, "error parsing number: strconv.ParseFloat: parsing %s: %s",
-                       text_quote(t->text, p->arena), fault);
+                       text_quote(t->text, p->arena),
+                       e == ERR_LIMIT ? "value out of range" : "invalid syntax");
 }
 
 enum err parse_number(struct parser *p, struct node **out)
