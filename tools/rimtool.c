@@ -13,7 +13,7 @@ struct verb {
 
 static const struct verb verbs[] = {
     {"load", "push the GPU-fleet stream to a receiver and report rates and costs", tool_load},
-    {"promqltest", "run scripts in Prometheus's test language", NULL},
+    {"promqltest", "run scripts in Prometheus's test language", tool_promqltest},
     {"verify", "check the files of a data directory", NULL},
     {"analyze", "say what a data directory holds", NULL},
     {"dump", "write a data directory as OpenMetrics text", NULL},

@@ -4,5 +4,6 @@
 #define RIMSTONE_TOOLS_TOOLS_INTERNAL_H
 
 int tool_load(int argc, char **argv);
+int tool_promqltest(int argc, char **argv);
 
 #endif
