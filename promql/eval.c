@@ -10,13 +10,18 @@
 #include "base/clock.h"
 #include "promql/label_sets_internal.h"
 
+bool eval_is_stopped(const struct eval *ev)
+{
+    /* acquire is not needed: the flag orders nothing but itself */
+    return ev->query->stop != NULL && atomic_load_explicit(ev->query->stop, memory_order_relaxed);
+}
+
 enum err eval_check(struct eval *ev, struct errinfo *ei)
 {
     const struct promql_query *q = ev->query;
 
     ev->work_since_check = 0;
-    /* acquire is not needed: the flag orders nothing but itself */
-    if (q->stop != NULL && atomic_load_explicit(q->stop, memory_order_relaxed))
+    if (eval_is_stopped(ev))
         return errinfo_set(ei, ERR_CANCELED, 0, "query was canceled in expression evaluation");
     if (q->deadline_mono_ns != 0 && clock_mono_ns() > q->deadline_mono_ns)
         return errinfo_set(ei, ERR_TIMEOUT, 0, "query timed out in expression evaluation");

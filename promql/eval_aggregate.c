@@ -287,6 +287,36 @@ static void cell_copy(struct cells *to, const struct cells *from, size_t k)
         bit_set(to->incremental, k);
 }
 
+static void cells_merge(enum aggregate_op op, struct cells *to, const struct cells *from,
+                        size_t count)
+{
+    for (size_t k = 0; k < count; k++) {
+        if (!bit(from->seen, k))
+            continue;
+        if (bit(to->seen, k))
+            cell_merge(op, to, from, k);
+        else
+            cell_copy(to, from, k);
+        bit_set(to->seen, k);
+    }
+}
+
+/* The common case: sums, both with a value at every step. */
+static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t count)
+{
+    for (size_t word = 0; word * 64 < count; word++) {
+        size_t left = count - word * 64;
+        uint64_t full = left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
+
+        if ((to->seen[word] & from->seen[word]) != full)
+            return false;
+    }
+    sum_add_dense(to->value, to->compensation, from->value, count);
+    for (size_t k = 0; k < count; k++)
+        to->compensation[k] += isinf(to->value[k]) ? 0 : from->compensation[k];
+    return true;
+}
+
 static enum err unit_merge(struct fold *f, struct errinfo *ei)
 {
     const struct grid *grid = &f->plan->grid;
@@ -301,15 +331,8 @@ static enum err unit_merge(struct fold *f, struct errinfo *ei)
             g->unit = (struct cells){0};
             continue;
         }
-        for (size_t k = 0; k < grid->count; k++) {
-            if (!bit(g->unit.seen, k))
-                continue;
-            if (bit(g->total.seen, k))
-                cell_merge(f->op, &g->total, &g->unit, k);
-            else
-                cell_copy(&g->total, &g->unit, k);
-            bit_set(g->total.seen, k);
-        }
+        if (f->op != AGG_SUM || !sums_merge_dense(&g->total, &g->unit, grid->count))
+            cells_merge(f->op, &g->total, &g->unit, grid->count);
         memset(g->unit.seen, 0, grid_words(grid) * sizeof *g->unit.seen);
         if (g->unit.incremental != NULL)
             memset(g->unit.incremental, 0, grid_words(grid) * sizeof *g->unit.incremental);

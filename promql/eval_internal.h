@@ -79,15 +79,17 @@ struct vector {
 
 /* Deadline and stop flag, at once. ERR_TIMEOUT or ERR_CANCELED. */
 MUST_USE enum err eval_check(struct eval *ev, struct errinfo *ei);
-/* Counts `work` (about a sample each) and looks at flag and clock every million or so, which is a
- * few milliseconds. */
+/* Counts `work` (about a sample each) and looks at flag and clock every half million or so, which
+ * is a few milliseconds. */
 MUST_USE static inline enum err eval_tick(struct eval *ev, uint64_t work, struct errinfo *ei)
 {
     ev->work_since_check += work;
-    if (LIKELY(ev->work_since_check < 1000000))
+    if (LIKELY(ev->work_since_check < 500000))
         return ERR_OK;
     return eval_check(ev, ei);
 }
+/* The stop flag alone, for comparators of long sorts: once it is up they only need to end. */
+bool eval_is_stopped(const struct eval *ev);
 /* Samples that are held in memory, against --query.max-samples. ERR_LIMIT with Prometheus's text.
  */
 MUST_USE enum err eval_samples_hold(struct eval *ev, uint64_t count, struct errinfo *ei);
@@ -108,6 +110,17 @@ MUST_USE enum err vector_hold(struct vector *v, struct errinfo *ei);
 MUST_USE enum err vector_merge(struct vector *v, struct errinfo *ei);
 /* Drops the names that delayed removal has marked, then joins as above. */
 MUST_USE enum err vector_finish_names(struct vector *v, struct errinfo *ei);
+/* Sorts `count` indexes; `compare` gets `context` and sees stop flags up as "equal in the order
+ * they came", so that a canceled sort ends at once. */
+struct sort_context {
+    const struct eval *eval;
+    const struct row *rows;
+    const void *context;
+    int (*compare)(const struct row *a, const struct row *b, const void *context);
+    uint32_t calls;
+    bool stopped;
+};
+MUST_USE enum err rows_sort(struct vector *v, struct sort_context *context, struct errinfo *ei);
 /* Stable sort by labels. */
 MUST_USE enum err vector_sort_labels(struct vector *v, struct errinfo *ei);
 

@@ -1,7 +1,6 @@
 /*
  * label_replace() and label_join(), absent() and absent_over_time(), and the sort functions.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/regex.h"
@@ -334,11 +333,6 @@ int natural_compare(struct str a, struct str b)
     return i < a.size ? 1 : k < b.size ? -1 : 0;
 }
 
-struct sort_run {
-    const struct plan *plan;
-    const struct row *rows;
-};
-
 /* By value, NaN last in both directions. */
 static int value_compare(double a, double b, bool descending)
 {
@@ -361,58 +355,35 @@ static int by_labels_compare(const struct plan *p, const struct row *a, const st
     return labels_compare(&a->labels, &b->labels);
 }
 
-static int sort_compare(const void *a, const void *b, void *context)
+static int sort_order(const struct row *a, const struct row *b, const void *context)
 {
-    const struct sort_run *run = context;
-    size_t i = *(const size_t *)a, k = *(const size_t *)b;
-    const struct row *x = &run->rows[i], *y = &run->rows[k];
-    int c = 0;
+    const struct plan *p = context;
 
-    switch (run->plan->function->id) {
+    switch (p->function->id) {
     case FUNCTION_SORT:
-        c = value_compare(x->value[0], y->value[0], false);
-        break;
+        return value_compare(a->value[0], b->value[0], false);
     case FUNCTION_SORT_DESC:
-        c = value_compare(x->value[0], y->value[0], true);
-        break;
+        return value_compare(a->value[0], b->value[0], true);
     case FUNCTION_SORT_BY_LABEL:
-        c = by_labels_compare(run->plan, x, y);
-        break;
+        return by_labels_compare(p, a, b);
     default:
-        c = -by_labels_compare(run->plan, x, y);
-        break;
+        return -by_labels_compare(p, a, b);
     }
-    return c != 0 ? c : (i > k) - (i < k); /* ties stay in the order they came */
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, struct errinfo *ei)
 {
-    struct sort_run run = {.plan = p};
+    struct sort_context context = {.compare = sort_order, .context = p};
     struct vector *v = NULL;
-    size_t *order = NULL;
-    struct row *rows = NULL;
     enum err e = eval_vector(ev, p->input, &v, ei);
 
-    if (e == ERR_OK && p->grid.count != 1)
+    if (e == ERR_OK && p->grid.count == 1)
+        e = rows_sort(v, &context, ei);
+    else if (e == ERR_OK)
         e = annotations_add(&ev->annotations, ANNOTATION_WARNING, p->node->position, ei,
                             "sort is ineffective for range queries since results are always "
                             "ordered by labels");
-    if (e == ERR_OK && p->grid.count == 1 && v->count > 1) {
-        order = ARENA_ARRAY(&v->arena, v->count, size_t);
-        rows = ARENA_ARRAY(&v->arena, v->count, struct row);
-        e = order == NULL || rows == NULL ? arena_refused(&v->arena, ei) : ERR_OK;
-    }
-    if (e == ERR_OK && rows != NULL) {
-        run.rows = v->rows;
-        for (size_t i = 0; i < v->count; i++)
-            order[i] = i;
-        qsort_r(order, v->count, sizeof *order, sort_compare, &run);
-        for (size_t i = 0; i < v->count; i++)
-            rows[i] = v->rows[order[i]];
-        v->rows = rows;
-        v->capacity = v->count;
-    }
     if (e == ERR_OK)
         *out = TAKE(v);
     vector_free(v);

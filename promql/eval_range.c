@@ -81,7 +81,11 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
             continue;
         w.eval_ms = grid_time_ms(&p->grid, k);
         w.scalar = run->scalars != NULL ? run->scalars[k] : 0;
-        if (is_quantile && (e = quantile_check(run, w.scalar, ei)) != ERR_OK)
+        /* A long window is scanned at every step by most functions. */
+        e = eval_tick(run->ev, w.end - w.first, ei);
+        if (e == ERR_OK && is_quantile)
+            e = quantile_check(run, w.scalar, ei);
+        if (e != ERR_OK)
             return e;
         if (run->function->window(run, &w, &value))
             row_set(row, k, value);

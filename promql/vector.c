@@ -176,34 +176,53 @@ enum err vector_finish_names(struct vector *v, struct errinfo *ei)
     return vector_merge(v, ei);
 }
 
-static int row_compare(const void *a, const void *b)
+static int index_compare(const void *a, const void *b, void *context)
 {
-    const struct row *x = *(const struct row *const *)a, *y = *(const struct row *const *)b;
-    int c = labels_compare(&x->labels, &y->labels);
+    struct sort_context *c = context;
+    size_t i = *(const size_t *)a, k = *(const size_t *)b;
+    int result = 0;
 
-    return c != 0 ? c : (x > y) - (x < y); /* qsort is not stable by itself */
+    if (++c->calls % 1024 == 0)
+        c->stopped = c->stopped || eval_is_stopped(c->eval);
+    if (!c->stopped)
+        result = c->compare(&c->rows[i], &c->rows[k], c->context);
+    return result != 0 ? result : (i > k) - (i < k); /* ties stay in the order they came */
+}
+
+enum err rows_sort(struct vector *v, struct sort_context *context, struct errinfo *ei)
+{
+    struct row *sorted;
+    size_t *order;
+
+    if (v->count < 2)
+        return ERR_OK;
+    order = ARENA_ARRAY(&v->arena, v->count, size_t);
+    sorted = ARENA_ARRAY(&v->arena, v->count, struct row);
+    if (order == NULL || sorted == NULL)
+        return arena_refused(&v->arena, ei);
+    context->eval = v->eval;
+    context->rows = v->rows;
+    for (size_t i = 0; i < v->count; i++)
+        order[i] = i;
+    qsort_r(order, v->count, sizeof *order, index_compare, context);
+    for (size_t i = 0; i < v->count; i++)
+        sorted[i] = v->rows[order[i]];
+    v->rows = sorted;
+    v->capacity = v->count;
+    return eval_tick(v->eval, 16 * v->count, ei);
+}
+
+static int label_order(const struct row *a, const struct row *b, const void *context)
+{
+    (void)context; /* labels need none */
+    return labels_compare(&a->labels, &b->labels);
 }
 
 enum err vector_sort_labels(struct vector *v, struct errinfo *ei)
 {
-    struct row *sorted;
-    const struct row **order;
+    struct sort_context context = {.compare = label_order};
 
-    if (v->count < 2)
-        return ERR_OK;
-    order = ARENA_ARRAY(&v->arena, v->count, const struct row *);
-    sorted = ARENA_ARRAY(&v->arena, v->count, struct row);
-    if (order == NULL || sorted == NULL)
-        return arena_refused(&v->arena, ei);
-    for (size_t i = 0; i < v->count; i++)
-        order[i] = &v->rows[i];
-    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
-    qsort(order, v->count, sizeof *order, row_compare);
-    for (size_t i = 0; i < v->count; i++)
-        sorted[i] = *order[i];
-    v->rows = sorted;
-    v->capacity = v->count;
-    return ERR_OK;
+    return rows_sort(v, &context, ei);
 }
 
 enum err vector_push(struct vector *v, struct sink *sink, struct errinfo *ei)

@@ -229,12 +229,62 @@ static void test_every_allocation(void **state)
     fake_engine_free(e);
 }
 
+/* `count` times `open`, then the middle, then `count` times `close`. */
+static char *nest(const char *open, const char *middle, const char *close, size_t count)
+{
+    size_t size = (strlen(open) + strlen(close)) * count + strlen(middle) + 1;
+    char *text = malloc(size), *at = text;
+
+    CHECK(text != NULL);
+    for (size_t i = 0; i < count; i++)
+        at = stpcpy(at, open);
+    at = stpcpy(at, middle);
+    for (size_t i = 0; i < count; i++)
+        at = stpcpy(at, close);
+    return text;
+}
+
+static void check_nested(struct engine *e, const char *open, const char *middle, const char *close,
+                         size_t count)
+{
+    char *text = nest(open, middle, close, count);
+    struct query_run q;
+
+    query_init(&q, e, text);
+    CHECK_MSG(query_range(&q, 0, 120000, 60000) == ERR_OK, "%s: %s", open, q.ei.message);
+    CHECK(q.result.series_count > 0);
+    query_done(&q);
+    free(text);
+}
+
+/* As deep as the parser lets a query be, and chains far longer than that. */
+static void test_depth(void **state)
+{
+    struct test_random r = test_random_init(12);
+    struct engine *e = random_engine(&r, 4);
+
+    (void)state;
+    check_nested(e, "sum(", "x_total", ")", 400);
+    check_nested(e, "abs(-", "x_total", ")", 200);
+    check_nested(e, "max_over_time(", "x_total", "[2m:1m])", 150);
+    check_nested(e, "topk(1, ", "x_total", ")", 400);
+    check_nested(e, "label_replace(", "x_total", ", 'a', '$1', 'id', '(.*)')", 200);
+    check_nested(e, "1 + (", "x_total", ")", 200);
+    check_nested(e, "x_total or (", "x_total", ")", 200);
+    check_nested(e, "scalar(vector(", "1", "))", 200);
+    check_nested(e, "", "x_total", " + 1", 100000);
+    check_nested(e, "", "1", " + time()", 50000);
+    check_nested(e, "", "x_total", " or x_total", 500);
+    check_nested(e, "", "x_total", " + 1 or vector(1)", 500);
+    fake_engine_free(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_independence), cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_max_samples),        cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_every_allocation),
+        cmocka_unit_test(test_every_allocation),   cmocka_unit_test(test_depth),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
