@@ -19,9 +19,9 @@ static int32_t position_in_schema(const struct index *ix, uint32_t schema_id, ui
     return -1;
 }
 
-uint32_t column_cursor_read(struct column_cursor *c, uint32_t slot)
+/* As column_cursor_read(), of the slot with this record. */
+static uint32_t read_value_id(struct column_cursor *c, const uint8_t *record)
 {
-    const uint8_t *record = index_record(c->ix, slot);
     uint32_t schema_id, at;
 
     if (record == NULL || c->name_id == DICTIONARY_NONE)
@@ -39,17 +39,29 @@ uint32_t column_cursor_read(struct column_cursor *c, uint32_t slot)
     return record_varint(&record);
 }
 
+uint32_t column_cursor_read(struct column_cursor *c, uint32_t slot)
+{
+    return read_value_id(c, index_record(c->ix, slot));
+}
+
+/* At most INDEX_SLICE_SLOTS of them. */
 static void read_column(struct index *ix, const uint32_t *slots, const size_t *rows, size_t count,
                         struct str name, size_t stride, struct str *out)
 {
+    const uint8_t *records[INDEX_SLICE_SLOTS];
     struct column_cursor cursor;
     const struct dictionary *d;
 
     rwlock_read_lock(&ix->lock);
+    /* Slots come in label order as a rule, which is no order of memory: have the misses overlap. */
+    for (size_t i = 0; i < count; i++) {
+        records[i] = index_record(ix, slots[i]);
+        __builtin_prefetch(records[i]);
+    }
     column_cursor_init(&cursor, ix, index_find_name(ix, name));
     d = cursor.name_id == DICTIONARY_NONE ? NULL : index_dictionary(ix, cursor.name_id);
     for (size_t i = 0; i < count; i++) {
-        uint32_t id = d == NULL ? DICTIONARY_NONE : column_cursor_read(&cursor, slots[i]);
+        uint32_t id = d == NULL ? DICTIONARY_NONE : read_value_id(&cursor, records[i]);
         struct str *to = &out[(rows == NULL ? i : rows[i]) * stride];
 
         *to = (struct str){NULL, 0};

@@ -15,7 +15,7 @@
  * into words, the first word is sorted by radix, and only runs that it leaves equal look at the
  * others.
  *
- * Memory while it runs: 4 bytes a value of the dictionaries involved and 8 to 60 bytes a series.
+ * Memory while it runs: 4 bytes a value of the dictionaries involved and 70 to 130 bytes a series.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ enum {
     SORT_SMALL_MAX = 64, /* shorter lists are sorted by their label sets */
     SORT_WORDS_MAX = 4,  /* what the codes have beyond is compared as label sets */
     SORT_STOP_SLICE = 16384,
+    SORT_PREFETCH = 16,
     WORD_BITS = 64,
     DIGIT_BITS = 8,
     DIGIT_COUNT = 1 << DIGIT_BITS,
@@ -471,25 +472,22 @@ static void sort_runs(struct sort *s)
     }
 }
 
-/* Puts the handles into the order of `items`, cycle by cycle, in place. */
-static void permute(struct sort *s)
+/* Puts the handles into the order of `items`, from a copy: following cycles in place needs no copy
+ * but waits for every cache miss, 200 ns a series at 1 M; this fetches ahead. */
+static enum err permute(struct sort *s)
 {
-    struct series_handle *h = s->list->items;
+    size_t count = s->list->count;
+    struct series_handle *copy = ARENA_ARRAY(&s->arena, count, struct series_handle);
 
-    for (size_t i = 0; i < s->list->count; i++) {
-        struct series_handle first = h[i];
-        size_t at = i;
-
-        while (s->items[at].index != i) { /* an item that is in place points at itself */
-            size_t from = s->items[at].index;
-
-            h[at] = h[from];
-            s->items[at].index = (uint32_t)at;
-            at = from;
-        }
-        h[at] = first;
-        s->items[at].index = (uint32_t)at;
+    if (copy == NULL)
+        return refused(s);
+    memcpy(copy, s->list->items, count * sizeof *copy);
+    for (size_t i = 0; i < count; i++) {
+        if (i + SORT_PREFETCH < count)
+            __builtin_prefetch(&copy[s->items[i + SORT_PREFETCH].index]);
+        s->list->items[i] = copy[s->items[i].index];
     }
+    return ERR_OK;
 }
 
 /* ---- by label sets ---- */
@@ -536,27 +534,19 @@ static bool keys_equal(const struct sort *s, const struct sort_item *a, const st
     return a->key == b->key && compare_rest(a, b, (void *)(uintptr_t)s) == 0;
 }
 
-/* Where the codes were cut, runs of equal keys are ordered by their label sets. The runs are found
- * before the handles move, since permute() uses up the items. */
+/* Where the codes were cut, runs of equal keys are ordered by their label sets. */
 static enum err sort_cut_runs(struct sort *s)
 {
-    size_t count = s->list->count;
-    uint32_t *ends = ARENA_ARRAY(&s->arena, count, uint32_t);
-    size_t run_count = 0;
-    size_t first = 0;
     enum err e = ERR_OK;
 
-    if (ends == NULL)
-        return refused(s);
-    for (size_t i = 1; i <= count; i++) {
-        if (i == count || !keys_equal(s, &s->items[i - 1], &s->items[i]))
-            ends[run_count++] = (uint32_t)i;
-    }
-    permute(s);
-    for (size_t r = 0; r < run_count && e == ERR_OK; r++) {
-        if (ends[r] - first > 1)
-            e = sort_by_label_sets(s->q, s->list->items + first, ends[r] - first, s->ei);
-        first = ends[r];
+    for (size_t i = 0; i < s->list->count && e == ERR_OK;) {
+        size_t end = i + 1;
+
+        while (end < s->list->count && keys_equal(s, &s->items[i], &s->items[end]))
+            end++;
+        if (end - i > 1)
+            e = sort_by_label_sets(s->q, s->list->items + i, end - i, s->ei);
+        i = end;
     }
     return e;
 }
@@ -577,10 +567,10 @@ static enum err run(struct sort *s)
         return e;
     if (s->word_count > 1)
         sort_runs(s);
-    if (s->is_cut)
-        return sort_cut_runs(s);
-    permute(s);
-    return ERR_OK;
+    e = permute(s);
+    if (e == ERR_OK && s->is_cut)
+        e = sort_cut_runs(s);
+    return e;
 }
 
 enum err querier_sort(struct querier *q, struct series_list *list, struct errinfo *ei)
