@@ -176,7 +176,7 @@ void engine_replay_progress(const struct engine *e, struct wal_progress *out)
  * damage that may never happen, and a failing disk is reported by wal_close(). */
 static void flush_definitions(struct engine *e)
 {
-    uint64_t *sequences = calloc(e->shard_count, sizeof *sequences);
+    uint64_t *sequences = calloc(e->shard_count, sizeof *sequences), waiting;
 
     atomic_store_explicit(&e->logs.repeat_delay_ns, 0, memory_order_relaxed);
     for (uint32_t i = 0; i < e->shard_count && sequences != NULL; i++) {
@@ -189,6 +189,10 @@ static void flush_definitions(struct engine *e)
 
         (void)ignored; /* see above */
     }
+    /* All of them have had their first frame by now; closing commits what is announced. */
+    waiting = atomic_load_explicit(&e->logs.recent_count, memory_order_relaxed);
+    if (waiting > 0)
+        wal_notify_bytes(e->wal, waiting, 0, 0);
     free(sequences);
 }
 

@@ -117,12 +117,138 @@ static void test_manifest_codec(void **state)
     }
 }
 
+/* ---- random requests against a plain model ---- */
+
+enum { MODEL_SERIES = 40, MODEL_SAMPLES = 3000, MODEL_STEPS = 600 };
+
+struct model_series {
+    size_t count;
+    int64_t t_ms[MODEL_SAMPLES];
+    double value[MODEL_SAMPLES];
+};
+
+static double model_value(struct test_random *r, double before)
+{
+    switch (test_random_below(r, 6)) {
+    case 0:
+        return before;
+    case 1:
+        return double_from_bits(test_random_u64(r));
+    case 2:
+        return double_from_bits(STALE_NAN_BITS);
+    case 3:
+        return round(before) + (double)test_random_below(r, 100);
+    default:
+        return (double)test_random_below(r, 100000) / 100;
+    }
+}
+
+/* What the rules say of one sample; appends it to the model when it is stored. */
+static void model_expect(struct model_series *m, int64_t t_ms, double v, uint64_t expected[4])
+{
+    enum { STORED, REPEAT, OUT_OF_ORDER, DUPLICATE };
+    size_t i = 0;
+
+    if (m->count == 0 || t_ms > m->t_ms[m->count - 1]) {
+        m->t_ms[m->count] = t_ms;
+        m->value[m->count++] = v;
+        expected[STORED]++;
+        return;
+    }
+    while (i < m->count && m->t_ms[i] != t_ms)
+        i++;
+    if (i == m->count)
+        expected[OUT_OF_ORDER]++;
+    else
+        expected[double_bits(m->value[i]) == double_bits(v) ? REPEAT : DUPLICATE]++;
+}
+
+static void model_request(struct kit *k, struct test_random *r, struct model_series *model)
+{
+    uint64_t expected[4] = {0};
+    size_t series_count = 1 + test_random_below(r, 30);
+    size_t first = test_random_below(r, MODEL_SERIES);
+
+    for (size_t n = 0; n < series_count; n++) {
+        /* Each series once: known and new spellings of one are not taken in the order sent. */
+        size_t s = (first + n * 7) % MODEL_SERIES, samples = test_random_below(r, 12);
+        struct model_series *m = &model[s];
+        char labels[96];
+
+        /* The same series in several spellings. */
+        (void)snprintf(labels, sizeof labels,
+                       test_random_below(r, 4) ? "__name__=m,id=%zu" : "id=%zu,__name__=m,x=", s);
+        kit_series(k, labels);
+        for (size_t i = 0; i < samples && m->count + 1 < MODEL_SAMPLES; i++) {
+            bool is_new = m->count == 0 || test_random_below(r, 4) > 0;
+            size_t old = m->count == 0 ? 0 : test_random_below(r, m->count);
+            int64_t t = is_new ? (m->count == 0 ? T0 : m->t_ms[m->count - 1]) +
+                                     (int64_t)test_random_below(r, 40000)
+                               : m->t_ms[old] + (int64_t)test_random_below(r, 2);
+            double v = is_new || test_random_below(r, 2) ? model_value(r, 5) : m->value[old];
+
+            kit_sample(k, t, v);
+            model_expect(m, t, v, expected);
+        }
+    }
+    CHECK_OK(kit_write(k), &k->ei);
+    CHECK(k->result.stored_count == expected[0] && k->result.repeat_count == expected[1]);
+    CHECK(k->result.refused[REFUSAL_OUT_OF_ORDER] == expected[2]);
+    CHECK(k->result.refused[REFUSAL_DUPLICATE_TIMESTAMP] == expected[3]);
+}
+
+static void model_check(struct kit *k, const struct model_series *model)
+{
+    for (size_t s = 0; s < MODEL_SERIES; s++) {
+        char labels[64];
+
+        (void)snprintf(labels, sizeof labels, "__name__=m,id=%zu", s);
+        kit_check(k, labels, model[s].count, model[s].t_ms, model[s].value);
+    }
+}
+
+static void test_model(void **state)
+{
+    struct test_random r = test_random_init(2026);
+    struct model_series *model = calloc(MODEL_SERIES, sizeof *model);
+    struct fs *fs = fs_new(8);
+    struct kit k;
+
+    (void)state;
+    CHECK(model != NULL);
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 4});
+    for (int step = 0; step < MODEL_STEPS; step++) {
+        clock_set_fake(&k.clock, T0 + ((int64_t)1 << 40));
+        model_request(&k, &r, model);
+        if (test_random_below(&r, 60) != 0)
+            continue;
+        model_check(&k, model);
+        if (test_random_below(&r, 2)) {
+            kit_close(&k);
+        } else { /* power loss after an acknowledgement of everything */
+            for (uint32_t i = 0; i < 4; i++)
+                k.sequences[i] = k.engine->shards[i].log.sequence;
+            CHECK_OK(kit_wait(&k), &k.ei);
+            kit_abandon(&k);
+            fs = fs_crash(fs, FS_SIM_DROP_ALL, test_random_u64(&r));
+        }
+        kit_open(&k, fs, NULL);
+        CHECK(k.replay.wal.lost_entry_count == 0 && k.replay.unknown_ref_samples == 0);
+        model_check(&k, model);
+    }
+    model_check(&k, model);
+    kit_close(&k);
+    fs_free(fs);
+    free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_manifest_rules),
         cmocka_unit_test(test_manifest_codec),
+        cmocka_unit_test(test_model),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

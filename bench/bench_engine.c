@@ -1,0 +1,353 @@
+/*
+ * The engine alone on the GPU-fleet stream: no HTTP, requests prebuilt, the log on a real
+ * directory. One figure a line.
+ *
+ *   bench_engine steady [nodes] [scrapes]    CPU per sample with all series known (default 100
+ * nodes) bench_engine create [nodes] [samples]    every series new, then `samples` scrapes of them:
+ *                                            CPU per sample and per series, bytes a series, log
+ *                                            bytes a sample, then replay of that log
+ *   options by environment: BENCH_JITTER_MS, BENCH_PROFILE=cadvisor, BENCH_DIR (default TMPDIR)
+ *
+ * CPU time is the whole process's (log threads included) less what making the stream costs, which
+ * is measured on the same thread.
+ */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/fingerprint.h"
+#include "engine/engine.h"
+#include "engine/write.h"
+#include "tools/fleet_stream.h"
+
+enum { REQUEST_SAMPLES = 2000, START_MS_BEHIND = 4 * 3600 * 1000 };
+
+struct bench {
+    struct fs *fs;
+    struct clock clock;
+    struct budget memory;
+    struct engine *engine;
+    struct fleet_template *template;
+    struct fleet_nodes *nodes;
+    uint32_t node_count;
+    struct write_batch *batch;
+    struct write_result result;
+    uint64_t *sequences;
+    uint8_t *wire; /* label bytes of the request at hand */
+    size_t wire_size, wire_capacity;
+    uint64_t samples, engine_ns, stream_ns;
+};
+
+static _Noreturn void fail(const char *what, const struct errinfo *ei)
+{
+    (void)fprintf(stderr, "bench_engine: %s: %s\n", what, ei->message);
+    exit(1); // NOLINT(concurrency-mt-unsafe): nothing else calls exit
+}
+
+static void figure(const char *name, double value, const char *unit, const char *budget)
+{
+    (void)printf("%-34s %12.3f %-12s %s\n", name, value, unit, budget);
+    (void)fflush(stdout);
+}
+
+/* ---- labels of remote write 1.0 ---- */
+
+static struct str read_field(struct byte_reader *r)
+{
+    size_t size;
+
+    (void)reader_varint(r); /* the tag */
+    size = (size_t)reader_varint(r);
+    return (struct str){(const char *)reader_take(r, size), size};
+}
+
+static enum err parse_labels(const void *ctx, struct bytes wire, struct arena *arena,
+                             struct labels *out)
+{
+    enum { LABEL_MAX = 64 };
+    struct byte_reader r = reader_init(wire.data, wire.size);
+    struct label *items = ARENA_ARRAY(arena, LABEL_MAX, struct label);
+    size_t n = 0;
+
+    (void)ctx;
+    if (items == NULL)
+        return ERR_NOMEM;
+    while (reader_left(&r) > 0 && n < LABEL_MAX) {
+        struct str message = read_field(&r);
+        struct byte_reader m = reader_init(message.data, message.size);
+
+        items[n].name = read_field(&m);
+        items[n++].value = read_field(&m);
+        if (r.failed || m.failed)
+            return ERR_INVALID;
+    }
+    *out = (struct labels){n, items};
+    return ERR_OK;
+}
+
+/* ---- requests ---- */
+
+static void send_request(struct bench *b)
+{
+    struct errinfo ei = {0};
+    uint64_t begin;
+
+    if (b->batch->series_count == 0)
+        return;
+    /* The bytes do not move while a request is filled, but pointers are set only now. */
+    for (size_t i = 0, at = 0; i < b->batch->series_count; i++) {
+        struct write_series *s = &b->batch->series[i];
+
+        s->wire_labels.data = b->wire + at;
+        s->sender_key =
+            hash128_bytes(engine_hash_secret(b->engine), s->wire_labels.data, s->wire_labels.size);
+        at += s->wire_labels.size;
+    }
+    begin = clock_thread_cpu_ns();
+    if (engine_write(b->engine, b->batch, &b->result, &ei) != ERR_OK)
+        fail("write", &ei);
+    b->engine_ns += clock_thread_cpu_ns() - begin;
+    if (b->result.refused_count > 0) {
+        (void)fprintf(stderr, "bench_engine: refused: %s\n", b->result.examples[0]);
+        exit(1); // NOLINT(concurrency-mt-unsafe): nothing else calls exit
+    }
+    b->samples += b->result.sample_count;
+    write_batch_reset(b->batch);
+    b->wire_size = 0;
+}
+
+static void add_sample(struct bench *b, const struct fleet_sample *sample)
+{
+    struct write_batch *batch = b->batch;
+    struct errinfo ei = {0};
+
+    if (b->wire_size + sample->labels.size > b->wire_capacity || !write_batch_grow_series(batch) ||
+        !write_batch_grow_samples(batch))
+        fail("request too large", &ei);
+    memcpy(b->wire + b->wire_size, sample->labels.data, sample->labels.size);
+    b->wire_size += sample->labels.size;
+    batch->series[batch->series_count++] = (struct write_series){
+        .wire_labels = {NULL, sample->labels.size},
+        .sample_first = (uint32_t)batch->sample_count,
+        .sample_count = 1,
+    };
+    batch->samples[batch->sample_count++] = (struct write_sample){sample->t_ms, sample->value};
+    if (batch->series_count == REQUEST_SAMPLES)
+        send_request(b);
+}
+
+/* One scrape of every node. */
+static void scrape_all(struct bench *b)
+{
+    for (uint32_t n = 0; n < b->node_count; n++) {
+        const struct fleet_sample *samples;
+        size_t count = fleet_node_scrape(b->nodes, n, &samples);
+
+        for (size_t i = 0; i < count; i++)
+            add_sample(b, &samples[i]);
+    }
+    send_request(b);
+}
+
+static void wait_quiet(struct bench *b)
+{
+    struct engine_stats stats;
+
+    do {                    /* the log has written all that was sent */
+        (void)usleep(1000); /* allow(usleep): a benchmark polls */
+        engine_stats_get(b->engine, &stats);
+    } while (stats.wal.samples_written < b->samples);
+}
+
+/* ---- life ---- */
+
+static uint32_t number_from_env(const char *name, uint32_t fallback)
+{
+    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody writes
+
+    return text == NULL ? fallback : (uint32_t)strtoul(text, NULL, 10);
+}
+
+static void bench_open(struct bench *b, const char *dir)
+{
+    struct engine_options options = {.clock = &b->clock, .memory = &b->memory};
+    struct engine_replay_result replayed;
+    struct errinfo ei = {0};
+    uint64_t begin = clock_process_cpu_ns();
+
+    if (fs_open(dir, FS_IO_AUTO, &b->fs, &ei) != ERR_OK)
+        fail("open directory", &ei);
+    options.fs = b->fs;
+    if (engine_open(&options, &b->engine, &ei) != ERR_OK ||
+        engine_replay(b->engine, 0, &replayed, &ei) != ERR_OK)
+        fail("open", &ei);
+    if (replayed.sample_count > 0) {
+        double ns = (double)(clock_process_cpu_ns() - begin);
+
+        figure("replay cpu", ns / 1e9, "s", "budget 2 at 1 M series, 20 M samples");
+        figure("replay cpu per sample", ns / (double)replayed.sample_count, "ns", "");
+        figure("replay series", (double)replayed.series_count, "", "");
+        figure("replay samples", (double)replayed.sample_count, "", "");
+    }
+}
+
+static void bench_init(struct bench *b, const char *dir, uint32_t node_count)
+{
+    const char *profile = getenv("BENCH_PROFILE"); // NOLINT(concurrency-mt-unsafe): nobody writes
+    struct fleet_options options = {.seed = 1, .node_count = node_count, .interval_ms = 15000};
+    struct errinfo ei = {0};
+
+    memset(b, 0, sizeof *b);
+    clock_init_real(&b->clock);
+    budget_init(&b->memory, "storage", UINT64_MAX, NULL);
+    options.start_ms = clock_now_ms(&b->clock) - START_MS_BEHIND;
+    options.jitter_ms = number_from_env("BENCH_JITTER_MS", 0);
+    options.target_offsets = true;
+    if (profile != NULL && strcmp(profile, "cadvisor") == 0)
+        options.profile = FLEET_CADVISOR;
+    b->node_count = node_count;
+    if (fleet_template_new(options.profile, &b->template, &ei) != ERR_OK ||
+        fleet_nodes_new(b->template, &options, 0, node_count, &b->nodes, &ei) != ERR_OK ||
+        write_batch_new(&b->batch, &ei) != ERR_OK)
+        fail("stream", &ei);
+    b->batch->labels_parse = parse_labels;
+    b->wire_capacity = (size_t)REQUEST_SAMPLES * 2048;
+    b->wire = malloc(b->wire_capacity);
+    bench_open(b, dir);
+    b->sequences = calloc(engine_shard_count(b->engine), sizeof *b->sequences);
+    b->result.sequences = b->sequences;
+    if (b->wire == NULL || b->sequences == NULL)
+        fail("memory", &ei);
+}
+
+static void bench_close(struct bench *b)
+{
+    struct errinfo ei = {0};
+
+    if (engine_close(b->engine, 10000, &ei) != ERR_OK)
+        fail("close", &ei);
+    fs_free(b->fs);
+}
+
+static uint64_t resident_bytes(void)
+{
+    unsigned long total = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r"); /* allow(fopen): not a file of the product */
+
+    if (f != NULL) {
+        if (fscanf(f, "%lu %lu", &total, &resident) != 2)
+            resident = 0;
+        (void)fclose(f);
+    }
+    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* CPU of the process from here on, without what the stream costs. */
+struct meter {
+    uint64_t process_ns, thread_ns, engine_ns, samples, log_bytes;
+};
+
+static void meter_start(struct bench *b, struct meter *m)
+{
+    struct engine_stats stats;
+
+    engine_stats_get(b->engine, &stats);
+    m->process_ns = clock_process_cpu_ns();
+    m->thread_ns = clock_thread_cpu_ns();
+    m->engine_ns = b->engine_ns;
+    m->samples = b->samples;
+    m->log_bytes = stats.wal.bytes_written;
+}
+
+static void scrapes_measured(struct bench *b, const char *name, uint32_t scrapes)
+{
+    struct meter m;
+    struct engine_stats stats;
+
+    meter_start(b, &m);
+    for (uint32_t i = 0; i < scrapes; i++)
+        scrape_all(b);
+    wait_quiet(b);
+    engine_stats_get(b->engine, &stats);
+    double samples = (double)(b->samples - m.samples);
+    double process = (double)(clock_process_cpu_ns() - m.process_ns);
+    double thread = (double)(clock_thread_cpu_ns() - m.thread_ns);
+    char text[64];
+    (void)snprintf(text, sizeof text, "%s cpu in other threads", name);
+    figure(text, (process - thread) / samples, "ns/sample", "log: encode, zstd, write");
+    (void)snprintf(text, sizeof text, "%s cpu in engine_write", name);
+    figure(text, (double)(b->engine_ns - m.engine_ns) / samples, "ns/sample",
+           "prebuilt requests of 2,000");
+    (void)snprintf(text, sizeof text, "%s log bytes", name);
+    figure(text, (double)(stats.wal.bytes_written - m.log_bytes) / samples, "B/sample",
+           "budget 3.5");
+    (void)snprintf(text, sizeof text, "%s samples a frame", name);
+    figure(text, (double)stats.wal.samples_written / (double)stats.wal.frames_written, "", "");
+}
+
+static void run_steady(const char *dir, uint32_t node_count, uint32_t scrapes)
+{
+    struct bench b;
+
+    bench_init(&b, dir, node_count);
+    scrape_all(&b);
+    scrape_all(&b);
+    wait_quiet(&b);
+    scrapes_measured(&b, "steady", scrapes);
+    bench_close(&b);
+}
+
+static void run_create(const char *dir, uint32_t node_count, uint32_t scrapes)
+{
+    struct bench b;
+    struct engine_stats stats;
+    uint64_t before;
+
+    bench_init(&b, dir, node_count);
+    before = resident_bytes();
+    uint64_t begin = b.engine_ns;
+    scrape_all(&b);
+    double series = (double)b.samples;
+    figure("new series", (double)(b.engine_ns - begin) / series / 1e3, "us/series",
+           "in engine_write, one sample each");
+    scrapes_measured(&b, "next scrapes", scrapes - 1);
+    engine_stats_get(b.engine, &stats);
+    malloc_trim(0);
+    figure("resident", (double)(resident_bytes() - before) / series, "B/series", "budget 300");
+    figure("charged", (double)stats.memory_bytes / series, "B/series", "");
+    figure("series", (double)stats.series_count, "", "");
+    figure("chunks", (double)stats.chunk_count, "", "");
+    figure("front table entries", (double)stats.front_table_entries, "", "");
+    figure("log", (double)stats.wal.bytes_written / (double)b.samples, "B/sample",
+           "definitions included");
+    bench_close(&b);
+    bench_open(&b, dir);
+    figure("resident after replay", (double)resident_bytes() / series, "B/series",
+           "stream generator included");
+    bench_close(&b);
+}
+
+int main(int argc, char **argv)
+{
+    const char *base = getenv("BENCH_DIR"); // NOLINT(concurrency-mt-unsafe): nobody writes
+    const char *mode = argc > 1 ? argv[1] : "steady";
+    uint32_t nodes = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 100;
+    uint32_t scrapes = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 20;
+    char dir[512];
+
+    (void)snprintf(dir, sizeof dir, "%s/rimstone-bench-XXXXXX", base != NULL ? base : "/tmp");
+    if (mkdtemp(dir) == NULL) { /* allow(mkdtemp): the benchmark's own directory */
+        perror("bench_engine");
+        return 1;
+    }
+    if (strcmp(mode, "create") == 0)
+        run_create(dir, nodes, scrapes);
+    else
+        run_steady(dir, nodes, scrapes);
+    (void)printf("directory %s\n", dir);
+    return 0;
+}
