@@ -235,15 +235,16 @@ static void bench_close(struct bench *b)
 
 static uint64_t resident_bytes(void)
 {
-    unsigned long total = 0, resident = 0;
+    char text[256] = "";
+    char *second;
     FILE *f = fopen("/proc/self/statm", "r"); /* allow(fopen): not a file of the product */
 
-    if (f != NULL) {
-        if (fscanf(f, "%lu %lu", &total, &resident) != 2)
-            resident = 0;
+    if (f == NULL || fgets(text, sizeof text, f) == NULL)
+        text[0] = '\0';
+    if (f != NULL)
         (void)fclose(f);
-    }
-    return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    (void)strtoull(text, &second, 10); /* total; the second number is what is resident */
+    return strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* CPU of the process from here on, without what the stream costs. */

@@ -158,18 +158,21 @@ static inline void blocks_append(struct series *s, struct chunk_source *source,
                                  const struct token_buffer *b)
 {
     struct chunk_block *tail = chunk_block_at(source->pool, s->open_tail);
-    size_t used = s->tail_used;
+    size_t used = s->tail_used, room = CHUNK_BLOCK_PAYLOAD - used;
 
-    if (LIKELY(used + b->size <= CHUNK_BLOCK_PAYLOAD)) {
-        /* A fixed-size copy where it fits: nearly always, and no call. */
-        if (LIKELY(used + sizeof b->bytes <= CHUNK_BLOCK_PAYLOAD))
-            memcpy(tail->data + used, b->bytes, sizeof b->bytes);
-        else
-            memcpy(tail->data + used, b->bytes, b->size);
-        s->tail_used = (uint16_t)((used + b->size) & 31);
+    if (UNLIKELY(b->size > room)) {
+        blocks_append_split(s, source, tail, b);
         return;
     }
-    blocks_append_split(s, source, tail, b);
+    /* Copies of a fixed size where they fit: a call of memcpy() would cost as much as the rest. */
+    if (LIKELY(room >= sizeof(uint64_t) && b->size <= sizeof(uint64_t)))
+        memcpy(tail->data + used, b->bytes, sizeof(uint64_t));
+    else if (b->size <= 2)
+        for (size_t i = 0; i < b->size; i++)
+            tail->data[used + i] = b->bytes[i];
+    else
+        memcpy(tail->data + used, b->bytes, b->size);
+    s->tail_used = (uint16_t)((used + b->size) & 31);
 }
 
 static size_t chain_size(const struct chunk_pool *pool, const struct series *s)

@@ -29,6 +29,7 @@ enum {
     CLASS_COUNT = 7,
     DEPTH_MAX = 26,
     FIND_GROUP = 32, /* look-ups whose cache misses overlap */
+    FIND_AHEAD = 2 * FIND_GROUP,
     TARGET_SHARD_SHIFT = 44,
 };
 
@@ -248,18 +249,22 @@ void front_table_find(struct front_table *t, const struct hash128 *keys, size_t 
 {
     uint32_t token = epoch_enter(t->epochs);
     const struct front_directory *d = atomic_load_explicit(&t->directory, memory_order_acquire);
-    struct probe probes[FIND_GROUP];
+    /* While one group is probed, the cache lines of the next are on their way. */
+    struct probe probes[2][FIND_GROUP];
+    size_t ahead = 0;
 
     for (size_t first = 0; first < count; first += FIND_GROUP) {
-        size_t n = count - first < FIND_GROUP ? count - first : FIND_GROUP;
+        size_t wanted = count - first < FIND_AHEAD ? count : first + FIND_AHEAD;
+        size_t end = count - first < FIND_GROUP ? count : first + FIND_GROUP;
 
-        for (size_t i = 0; i < n; i++)
-            probes[i] = probe_start(d, entry_key(key_at(keys, stride_bytes, first + i)));
-        for (size_t i = 0; i < n; i++) {
-            uint64_t rest = key_at(keys, stride_bytes, first + i).high & t->key_mask;
+        for (; ahead < wanted; ahead++)
+            probes[ahead / FIND_GROUP % 2][ahead % FIND_GROUP] =
+                probe_start(d, entry_key(key_at(keys, stride_bytes, ahead)));
+        for (size_t i = first; i < end; i++) {
+            uint64_t rest = key_at(keys, stride_bytes, i).high & t->key_mask;
 
-            out[first + i] = 0;
-            (void)probe_run(probes[i], rest, t->key_mask, &out[first + i]);
+            out[i] = 0;
+            (void)probe_run(probes[i / FIND_GROUP % 2][i % FIND_GROUP], rest, t->key_mask, &out[i]);
         }
     }
     epoch_leave(t->epochs, token);

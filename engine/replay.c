@@ -191,8 +191,10 @@ static bool labels_split(struct bytes canonical, struct arena *arena, struct lab
 
             part[i].size = size > canonical.size ? SIZE_MAX : (size_t)size;
             part[i].data = (const char *)reader_take(&in, part[i].size);
+            if (part[i].data == NULL)
+                return false;
         }
-        if (in.failed || part[0].size == 0 || part[1].size == 0 || count == capacity ||
+        if (part[0].size == 0 || part[1].size == 0 || count == capacity ||
             (count > 0 && str_compare(items[count - 1].name, part[0]) >= 0))
             return false;
         if (str_equal(part[0], LABEL_METRIC_NAME)) {

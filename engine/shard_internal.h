@@ -38,7 +38,7 @@ struct shard {
 
     /* One new series at a time: held from the look-up of a fingerprint until its series is
      * published, so that index_add() needs no shard lock. Order: before `lock`. */
-    alignas(64) struct mutex create_lock;
+    struct mutex create_lock;
     struct index *index;   /* owned; has a lock of its own */
     struct budget *memory; /* borrowed, may be NULL */
     uint32_t number;

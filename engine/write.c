@@ -205,6 +205,26 @@ static void group_by_shard(struct write_request *r)
 
 /* ---- known series ---- */
 
+static inline struct series *target_series(const struct write_request *r, const struct shard *s,
+                                           uint32_t index)
+{
+    /* The slot was published through the front table, and pages never move: no lock needed. */
+    return series_at(&s->series, front_target_slot(r->scratch->targets[index]));
+}
+
+/* Fetches the structs of a shard's first group while the shard before it is worked on. */
+static void prefetch_shard(const struct write_request *r, uint32_t shard)
+{
+    const struct write_scratch *scratch = r->scratch;
+    uint32_t begin = shard == 0 ? 0 : scratch->shard_end[shard - 1];
+    uint32_t end = scratch->shard_end[shard];
+
+    if (end - begin > GROUP_SERIES)
+        end = begin + GROUP_SERIES;
+    for (uint32_t i = begin; i < end; i++)
+        __builtin_prefetch(target_series(r, &r->engine->shards[shard], scratch->order[i]), 1);
+}
+
 /* At most GROUP_SERIES series of one shard. A key whose series is gone takes the slow path later:
  * its target is cleared, and its place in `order` stays, behind *stale_count others. */
 static enum err write_group(struct write_request *r, struct shard *s, uint32_t *order, size_t count,
@@ -215,8 +235,7 @@ static enum err write_group(struct write_request *r, struct shard *s, uint32_t *
     enum err e = ERR_OK;
 
     for (size_t i = 0; i < count; i++) {
-        /* The slot was published through the front table, and pages never move: no lock needed. */
-        series[i] = series_at(&s->series, front_target_slot(r->scratch->targets[order[i]]));
+        series[i] = target_series(r, s, order[i]);
         __builtin_prefetch(series[i], 1);
     }
     write_session_begin(r, &session, s);
@@ -279,8 +298,11 @@ static enum err write_all(struct write_request *r, struct errinfo *ei)
                      r->scratch->targets);
     group_by_shard(r);
     /* Requests start at different shards, so that they do not queue up behind each other. */
-    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++)
+    prefetch_shard(r, first & (e->shard_count - 1));
+    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++) {
+        prefetch_shard(r, (first + i + 1) & (e->shard_count - 1));
         err = write_known(r, (first + i) & (e->shard_count - 1), ei);
+    }
     for (uint32_t i = r->scratch->shard_end[e->shard_count - 1];
          i < r->scratch->shard_end[e->shard_count] && err == ERR_OK; i++)
         err = write_unknown_series(r, r->scratch->order[i], ei);

@@ -194,7 +194,7 @@ static void test_every_hostile_pair(void **state)
         for (size_t b = 0; b < n; b++) {
             world_init(w);
             for (int i = 0; i < 8; i++)
-                world_add(w, 15000 * i, hostile[i % 3 == 0 ? a : b]);
+                world_add(w, (int64_t)15000 * i, hostile[i % 3 == 0 ? a : b]);
             world_check(w);
             world_done(w);
         }
@@ -210,9 +210,9 @@ static void test_cuts(void **state)
     CHECK(w != NULL);
     world_init(w);
     for (int i = 0; i < CHUNK_SAMPLE_MAX; i++)
-        world_add(w, 1000 * i, double_bits(i));
+        world_add(w, (int64_t)1000 * i, double_bits(i));
     CHECK(w->series.closed == 0 && w->series.open_count == CHUNK_SAMPLE_MAX);
-    world_add(w, 1000 * CHUNK_SAMPLE_MAX, 0);
+    world_add(w, (int64_t)1000 * CHUNK_SAMPLE_MAX, 0);
     CHECK(w->series.closed != 0 && w->series.open_count == 1);
     /* The last millisecond of a window and the first of the next do not share a chunk. */
     world_add(w, CHUNK_WINDOW_MS - 1, 0);
@@ -246,18 +246,19 @@ static void test_sizes(void **state)
     CHECK(w != NULL);
     world_init(w);
     for (int i = 0; i < 20; i++)
-        world_add(w, 1767225600000 + 15000 * i, double_bits(80.0 * 1024 * 1024 * 1024));
+        world_add(w, 1767225600000 + (int64_t)15000 * i, double_bits(80.0 * 1024 * 1024 * 1024));
     CHECK(chunk_gather_open(&w->pool, &w->series, tokens) <= CHUNK_BLOCK_PAYLOAD);
     world_done(w);
     world_init(w);
     for (int i = 0; i < 20; i++)
-        world_add(w, 1767225600000 + 15000 * i, double_bits(123456.78 + 13.37 * i));
+        world_add(w, 1767225600000 + (int64_t)15000 * i, double_bits(123456.78 + 13.37 * i));
     CHECK(chunk_gather_open(&w->pool, &w->series, tokens) > CHUNK_BLOCK_PAYLOAD);
     world_done(w);
     world_init(w);
     for (int i = 0; i < 20; i++) /* centiseconds: two bytes each */
-        world_add(w, 1767225600000 + 15000 * i, double_bits((12345678 + 1337 * i) / 100.0));
-    CHECK(chunk_gather_open(&w->pool, &w->series, tokens) <= 2 * CHUNK_BLOCK_PAYLOAD);
+        world_add(w, 1767225600000 + (int64_t)15000 * i,
+                  double_bits((12345678 + 1337 * i) / 100.0));
+    CHECK(chunk_gather_open(&w->pool, &w->series, tokens) <= (size_t)2 * CHUNK_BLOCK_PAYLOAD);
     world_check(w);
     world_done(w);
     free(w);

@@ -119,7 +119,7 @@ static void test_writers_and_readers(void **state)
     atomic_init(&shared.writing, WRITERS);
     for (int i = 0; i < WRITERS; i++)
         atomic_init(&shared.acknowledged[i], 0);
-    clock_set_fake(&k.clock, T0 + ROUNDS * 1000);
+    clock_set_fake(&k.clock, T0 + (int64_t)ROUNDS * 1000);
     for (int i = 0; i < WRITERS + READERS; i++) {
         workers[i].shared = &shared;
         workers[i].number = (uint64_t)(i < WRITERS ? i : i - WRITERS);

@@ -162,7 +162,7 @@ static void test_power_loss_everywhere(void **state)
     (void)state;
     while (crash_at(op, test_random_u64(&r)))
         op++;
-    CHECK(op > 2 * ROUND_COUNT); /* a write and a sync a round, at least */
+    CHECK(op > (uint64_t)2 * ROUND_COUNT); /* a write and a sync a round, at least */
 }
 
 /* A single failed write or sync: nothing acknowledged is lost, and the log goes on by itself. */
@@ -308,7 +308,7 @@ static void flip_in_first_frame(struct fs *fs)
     struct errinfo ei = {0};
 
     CHECK_OK(fs_sim_flip_bit(fs, "wal/00000001.wal",
-                             (SEGMENT_HEADER_SIZE + FRAME_HEADER_SIZE + 9) * 8, &ei),
+                             (uint64_t)(SEGMENT_HEADER_SIZE + FRAME_HEADER_SIZE + 9) * 8, &ei),
              &ei);
 }
 

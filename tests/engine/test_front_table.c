@@ -40,7 +40,7 @@ static void test_against_array(void **state)
     CHECK_OK(front_table_new(16, NULL, &t, &ei), &ei);
     for (size_t i = 0; i < KEYS; i++)
         keys[i] = key_of(i);
-    for (size_t step = 0; step < 2 * KEYS; step++) {
+    for (size_t step = 0; step < (size_t)2 * KEYS; step++) {
         size_t i = test_random_below(&r, KEYS);
         bool added = false, is_new = model[i] == 0;
 
@@ -56,7 +56,7 @@ static void test_against_array(void **state)
     front_table_find(t, keys, sizeof *keys, KEYS, found);
     for (size_t i = 0; i < KEYS; i++)
         CHECK(found[i] == model[i]);
-    for (size_t i = KEYS; i < 2 * KEYS; i++)
+    for (size_t i = KEYS; i < (size_t)2 * KEYS; i++)
         CHECK(find_one(t, key_of(i)) == 0);
     front_table_stats_get(t, &stats);
     CHECK(stats.entry_count == count);

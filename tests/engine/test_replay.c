@@ -108,7 +108,7 @@ static void test_manifest_codec(void **state)
         CHECK(manifest_decode(data, cut, &got, NULL) == ERR_CORRUPT);
     data[MANIFEST_SIZE] = 0;
     CHECK(manifest_decode(data, MANIFEST_SIZE + 1, &got, NULL) == ERR_CORRUPT);
-    for (size_t bit = 0; bit < MANIFEST_SIZE * 8; bit++) {
+    for (size_t bit = 0; bit < (size_t)MANIFEST_SIZE * 8; bit++) {
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         enum err e = manifest_decode(data, MANIFEST_SIZE, &got, NULL);
         /* A flipped version number reads as a newer one. */
@@ -226,8 +226,11 @@ static void test_model(void **state)
         if (test_random_below(&r, 2)) {
             kit_close(&k);
         } else { /* power loss after an acknowledgement of everything */
-            for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t i = 0; i < 4; i++) {
+                mutex_lock(&k.engine->shards[i].lock);
                 k.sequences[i] = k.engine->shards[i].log.sequence;
+                mutex_unlock(&k.engine->shards[i].lock);
+            }
             CHECK_OK(kit_wait(&k), &k.ei);
             kit_abandon(&k);
             fs = fs_crash(fs, FS_SIM_DROP_ALL, test_random_u64(&r));

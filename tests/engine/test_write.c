@@ -231,13 +231,13 @@ static void test_bits_decide(void **state)
 /* A request of many series and samples may be sent again as a whole, also after others. */
 static void test_retry_whole_request(void **state)
 {
-    enum { SERIES = 50, SAMPLES = 300 };
+    enum { SERIES = 50, SAMPLES = 300, TOTAL = SERIES * SAMPLES };
     struct fs *fs = fs_new();
     struct kit k;
 
     (void)state;
     kit_open(&k, fs, NULL);
-    clock_set_fake(&k.clock, T0 + SAMPLES * 15000);
+    clock_set_fake(&k.clock, T0 + (int64_t)SAMPLES * 15000);
     for (int pass = 0; pass < 3; pass++) {
         for (int s = 0; s < SERIES; s++) {
             char labels[64];
@@ -245,13 +245,13 @@ static void test_retry_whole_request(void **state)
             snprintf(labels, sizeof labels, "__name__=m,s=%d", s);
             kit_series(&k, labels);
             for (int i = 0; i < SAMPLES; i++)
-                kit_sample(&k, T0 + 15000 * i, i * 0.25 + s);
+                kit_sample(&k, T0 + (int64_t)15000 * i, i * 0.25 + s);
         }
         CHECK_OK(kit_write(&k), &k.ei);
         if (pass == 0)
-            expect(&k, SERIES * SAMPLES, 0, 0);
+            expect(&k, TOTAL, 0, 0);
         else
-            expect(&k, 0, SERIES * SAMPLES, 0);
+            expect(&k, 0, TOTAL, 0);
         for (uint32_t i = 0; i < 16; i++) /* touched shards are waited for in every pass */
             CHECK(k.sequences[i] == 0 || k.sequences[i] >= SAMPLES);
     }
@@ -348,7 +348,7 @@ static void test_memory_limit(void **state)
     int written = 0;
 
     (void)state;
-    budget_init(&budget, "storage", 12 << 20, NULL);
+    budget_init(&budget, "storage", 40 << 20, NULL); /* a region is less than 10 % of it */
     kit_open(&k, fs, &(struct engine_options){.memory = &budget});
     while (e == ERR_OK && written < 200000) {
         for (int i = 0; i < 100; i++, written++) {
