@@ -29,7 +29,8 @@ static struct frame *frame_new(struct wal *w)
 
     if (w->pending_count == w->pending_capacity) {
         size_t capacity = w->pending_capacity == 0 ? 64 : w->pending_capacity * 2;
-        struct frame **pending = reallocarray(w->pending, capacity, sizeof *pending);
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
+        struct frame **pending = reallocarray(w->pending, capacity, sizeof(struct frame *));
 
         if (pending == NULL)
             return NULL;

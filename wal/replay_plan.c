@@ -68,8 +68,10 @@ enum err replay_plan_read(struct wal *w, struct replay_plan *out, struct errinfo
     if (e != ERR_OK)
         return e;
     plan.segments = calloc(list.count + 1, sizeof *plan.segments);
-    if (plan.segments == NULL)
-        e = errinfo_set(ei, ERR_NOMEM, 0, "%zu log segments", list.count);
+    if (plan.segments == NULL) {
+        segment_list_done(&list);
+        return errinfo_set(ei, ERR_NOMEM, 0, "log segments");
+    }
     for (size_t i = 0; i < list.count && e == ERR_OK; i++) {
         plan.segments[i].number = list.numbers[i];
         e = segment_inspect(w, &plan.segments[i], ei);

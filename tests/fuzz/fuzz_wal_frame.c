@@ -72,12 +72,14 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
     (void)ei;
     REQUIRE(shard < SHARDS && entry_count > 0 && first_sequence > 0);
     REQUIRE(first_sequence >= t->next[shard]);
+    if (payload.size > 0 && payload.data[0] == 0xff)
+        return ERR_CORRUPT; /* refused, so its rewritten copy may come yet */
     t->next[shard] = first_sequence + entry_count;
     for (size_t i = 0; i < payload.size; i++) /* every byte must be readable */
         sum += payload.data[i];
     t->payload_sum += sum;
     t->entries += entry_count;
-    return payload.size > 0 && payload.data[0] == 0xff ? ERR_CORRUPT : ERR_OK;
+    return ERR_OK;
 }
 
 static void sink_lost(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence)

@@ -144,7 +144,7 @@ static void check_goes_on(struct fs *fs, uint64_t found)
     wal_abandon(w);
     fake_free(o);
     o = fake_replay(fs, SHARDS, 2, &result);
-    CHECK(fake_applied(o) == found + 2 * SHARDS);
+    CHECK(fake_applied(o) == found + (uint64_t)2 * SHARDS);
     fake_free(o);
 }
 

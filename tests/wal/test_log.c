@@ -210,7 +210,7 @@ static void test_payload_is_compressed_where_it_pays(void **state)
 /* All shards' queues in one commit, batches of one shard in order. */
 static void test_one_commit_takes_all_shards(void **state)
 {
-    enum { SHARDS = 40 };
+    enum { SHARDS = 40, ENTRIES = SHARDS * 100 };
     struct fs *fs = sim_new();
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
@@ -227,15 +227,15 @@ static void test_one_commit_takes_all_shards(void **state)
     o->batch_limit = 30;
     for (uint32_t s = 0; s < SHARDS; s++)
         sequences[s] = fake_queue(o, s, 100);
-    wal_notify(w, SHARDS * 100, SHARDS * 100);
+    wal_notify(w, ENTRIES, ENTRIES);
     CHECK_OK(wal_wait_blocking(w, sequences, &ei), &ei);
     wal_stats_get(w, &stats);
-    CHECK(stats.commits == 1 && stats.frames_written == SHARDS * 4);
-    CHECK(stats.samples_written == SHARDS * 100 && stats.backlog_bytes == 0);
+    CHECK(stats.commits == 1 && stats.frames_written == ENTRIES / 25);
+    CHECK(stats.samples_written == ENTRIES && stats.backlog_bytes == 0);
     CHECK_OK(wal_close(w, 1000, &ei), &ei);
     fake_free(o);
     o = fake_replay(fs, SHARDS, 4, &result);
-    CHECK(result.entry_count == SHARDS * 100);
+    CHECK(result.entry_count == ENTRIES);
     fake_free(o);
     fs_free(fs);
 }
@@ -243,7 +243,7 @@ static void test_one_commit_takes_all_shards(void **state)
 /* More frames than one write call takes. */
 static void test_commit_of_thousands_of_frames(void **state)
 {
-    enum { SHARDS = 1500 };
+    enum { SHARDS = 1500, ENTRIES = SHARDS * 2 };
     struct fs *fs = sim_new();
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
@@ -258,14 +258,14 @@ static void test_commit_of_thousands_of_frames(void **state)
     CHECK_OK(fake_start(o, &options, &w, NULL, &ei), &ei);
     for (uint32_t s = 0; s < SHARDS; s++)
         sequences[s] = fake_queue(o, s, 2);
-    wal_notify(w, SHARDS * 2, SHARDS * 2);
+    wal_notify(w, ENTRIES, ENTRIES);
     CHECK_OK(wal_wait_blocking(w, sequences, &ei), &ei);
     wal_stats_get(w, &stats);
     CHECK(stats.commits == 1 && stats.frames_written == SHARDS);
     wal_abandon(w);
     fake_free(o);
     o = fake_replay(fs, SHARDS, 2, &result);
-    CHECK(result.frame_count == SHARDS && result.entry_count == SHARDS * 2);
+    CHECK(result.frame_count == SHARDS && result.entry_count == ENTRIES);
     fake_free(o);
     free(sequences);
     fs_free(fs);
