@@ -110,6 +110,12 @@ class LayeringTest(TreeTest):
         self.write("base/a.c", '/*\n#include "api/pub.h"\n*/\n// #include "api/pub.h"\n')
         self.assert_passes(self.SCRIPT)
 
+    def test_generated_headers_lie_in_the_build_folder(self):
+        self.write("tests/fuzz/a.c", '#include "remote_write.pb-c.h"\n')
+        self.assert_passes(self.SCRIPT)
+        self.write("engine/a.c", '#include "remote_write.pb-c.h"\n')
+        self.assert_finds(self.SCRIPT, "engine/a.c:1")
+
     def test_library_of_another_layer(self):
         self.write("engine/a.c", "#include <microhttpd.h>\n")
         self.assert_finds(self.SCRIPT, "engine/a.c:1", "only api")
