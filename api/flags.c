@@ -81,10 +81,11 @@ static const struct flag_spec specs[FLAG_COUNT] = {
     [FLAG_CLOCK] = {"storage.clock", KIND_CHOICE, "wall",
                     "wall, or data: the newest accepted timestamp is now (data is not built yet)",
                     .choices = {"wall", "data"}, .only_value = "wall"},
-    [FLAG_WAL_SYNC] = {"wal.sync", KIND_CHOICE, "always",
-                       "always: answered when on disk; interval: synced every "
-                       "--wal.sync-interval; never: left to the kernel",
-                       .choices = {"always", "interval", "never"}},
+    [FLAG_WAL_SYNC] =
+        {"wal.sync", KIND_CHOICE, "always",
+         "always: answered when on disk; interval: synced at times; never: left to the "
+         "kernel",
+         .choices = {"always", "interval", "never"}},
     [FLAG_WAL_SYNC_INTERVAL] = {"wal.sync-interval", KIND_DURATION, "1s", "for --wal.sync=interval",
                                 .least = 1, .most = 3600000},
     [FLAG_WAL_IO] = {"wal.io", KIND_CHOICE, "auto",

@@ -44,6 +44,20 @@ void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection)
     return r;
 }
 
+/* Takes a resumed request off the counts of suspended ones. */
+static void request_unsuspend(struct http_request *r)
+{
+    struct api_server *s = r->server;
+
+    r->phase = PHASE_ANSWERED;
+    mutex_lock(&s->lock);
+    atomic_fetch_sub(&s->suspended_count, 1);
+    if (r->route->where == RUN_WRITE)
+        atomic_fetch_sub(&s->write_waiting, 1);
+    cond_broadcast(&s->idle);
+    mutex_unlock(&s->lock);
+}
+
 void request_completed(void *cls, struct MHD_Connection *connection, void **req_cls,
                        enum MHD_RequestTerminationCode how)
 {
@@ -56,6 +70,10 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **req_
         return;
     *req_cls = NULL;
     ASSERT(!r->hangup.active);
+    /* libmicrohttpd does not call request_access() for a resumed connection whose client has left
+     * in the meantime. */
+    if (r->phase == PHASE_SUSPENDED)
+        request_unsuspend(r);
     if (r->reply.status != 0)
         api_metrics_request_end(r);
     buffer_pool_put(&s->buffers, r->body);
@@ -279,7 +297,7 @@ static enum MHD_Result request_run(struct http_request *r)
 
 static enum MHD_Result request_resumed(struct http_request *r)
 {
-    atomic_fetch_sub_explicit(&r->server->suspended_count, 1, memory_order_relaxed);
+    request_unsuspend(r);
     if (r->route->where == RUN_WRITE) {
         endpoint_write_end(r);
         reply_prepare(r);
@@ -290,7 +308,9 @@ static enum MHD_Result request_resumed(struct http_request *r)
 void request_suspend(struct http_request *r)
 {
     r->phase = PHASE_SUSPENDED;
-    atomic_fetch_add_explicit(&r->server->suspended_count, 1, memory_order_relaxed);
+    atomic_fetch_add(&r->server->suspended_count, 1);
+    if (r->route->where == RUN_WRITE)
+        atomic_fetch_add(&r->server->write_waiting, 1);
     MHD_suspend_connection(r->connection);
 }
 

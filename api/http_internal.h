@@ -157,9 +157,10 @@ struct api_server {
     _Atomic bool stopping;           /* relaxed: only tells what to answer */
     /* Requests begun and not ended. seq_cst: api_server_stop() must not miss one. */
     _Atomic uint64_t active_count;
-    _Atomic uint64_t suspended_count; /* relaxed, for /metrics */
-    struct budget request_memory;     /* bodies; child of options.memory */
-    struct budget query_memory;       /* all queries; child of options.memory */
+    /* Suspended requests, and those of them that wait for the log. seq_cst: as above. */
+    _Atomic uint64_t suspended_count, write_waiting;
+    struct budget request_memory; /* bodies; child of options.memory */
+    struct budget query_memory;   /* all queries; child of options.memory */
     struct buffer_pool buffers;
     struct mutex lock;                  /* guards workspaces; idle's */
     struct cond idle;                   /* a request has ended */

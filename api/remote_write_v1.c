@@ -254,23 +254,56 @@ static inline uint64_t load_le64(const uint8_t *p)
 #define PLAIN_LABEL_HEAD 0x000a000aU
 
 /*
- * Steps over label fields of the common layout and returns where it stopped:
+ * The end of a label field of the common layout at `p`, or NULL:
  *   0x0a size 0x0a name_size name... 0x12 value_size value...      (every size below 128)
  * The four bytes before the name are looked at as one word, the two before the value too.
  */
+static inline const uint8_t *plain_label_end(const uint8_t *p, const uint8_t *end)
+{
+    uint32_t head = 0;
+    size_t size = 0, name_size = 0;
+
+    if (end - p < 6)
+        return NULL;
+    head = load_le32(p);
+    size = head >> 8 & 0x7f;
+    name_size = head >> 24;
+    if ((head & 0x80ff80ffU) != PLAIN_LABEL_HEAD || name_size + 4 > size ||
+        size + 2 > (size_t)(end - p) ||
+        load_le16(p + 4 + name_size) != (TAG(2, WIRE_BYTES) | (size - name_size - 4) << 8))
+        return NULL;
+    return p + 2 + size;
+}
+
 static inline const uint8_t *plain_labels_skip(const uint8_t *p, const uint8_t *end)
 {
-    while (end - p >= 6) {
-        uint32_t head = load_le32(p);
-        size_t size = head >> 8 & 0x7f, name_size = head >> 24;
+    const uint8_t *next = NULL;
 
-        if ((head & 0x80ff80ffU) != PLAIN_LABEL_HEAD || name_size + 4 > size ||
-            size + 2 > (size_t)(end - p) ||
-            load_le16(p + 4 + name_size) != (TAG(2, WIRE_BYTES) | (size - name_size - 4) << 8))
-            break;
-        p += 2 + size;
-    }
+    while ((next = plain_label_end(p, end)) != NULL)
+        p = next;
     return p;
+}
+
+/*
+ * The same for two series at once. Where a label ends is known only from the one before it, so a
+ * single walk waits for its loads; two walks wait together.
+ */
+static inline void plain_labels_skip_two(const uint8_t **a, const uint8_t *a_end, const uint8_t **b,
+                                         const uint8_t *b_end)
+{
+    const uint8_t *p = *a, *q = *b;
+
+    for (;;) {
+        const uint8_t *p_next = plain_label_end(p, a_end);
+        const uint8_t *q_next = plain_label_end(q, b_end);
+
+        if (p_next == NULL || q_next == NULL)
+            break;
+        p = p_next;
+        q = q_next;
+    }
+    *a = plain_labels_skip(p, a_end);
+    *b = plain_labels_skip(q, b_end);
 }
 
 /* Six bytes of a varint in the low 48 bits of `w`: every timestamp from 2004 to 2109. */
@@ -405,12 +438,13 @@ static enum err series_walk(struct remote_write_decoder *d, const uint8_t *body,
     return series_add(d, wire_labels, sample_first, ei);
 }
 
-/* A TimeSeries in the common layout, or the general walker from its start. */
-static inline enum err series_decode(struct remote_write_decoder *d, const uint8_t *body,
-                                     struct bytes series, struct errinfo *ei)
+/* The rest of a TimeSeries whose plain labels end at `labels_end`: samples in the common layout, or
+ * the general walker from the series' start. */
+static inline enum err series_finish(struct remote_write_decoder *d, const uint8_t *body,
+                                     struct bytes series, const uint8_t *labels_end,
+                                     struct errinfo *ei)
 {
     const uint8_t *end = series.data + series.size;
-    const uint8_t *labels_end = plain_labels_skip(series.data, end);
     const uint8_t *p = labels_end;
     size_t sample_first = d->batch->sample_count;
 
@@ -431,16 +465,61 @@ static inline enum err series_decode(struct remote_write_decoder *d, const uint8
                       sample_first, ei);
 }
 
+static enum err series_decode(struct remote_write_decoder *d, const uint8_t *body,
+                              struct bytes series, struct errinfo *ei)
+{
+    const uint8_t *labels_end = plain_labels_skip(series.data, series.data + series.size);
+
+    return series_finish(d, body, series, labels_end, ei);
+}
+
+static enum err series_decode_two(struct remote_write_decoder *d, const uint8_t *body,
+                                  struct bytes first, struct bytes second, struct errinfo *ei)
+{
+    const uint8_t *a = first.data, *b = second.data;
+    enum err e = ERR_OK;
+
+    plain_labels_skip_two(&a, a + first.size, &b, b + second.size);
+    e = series_finish(d, body, first, a, ei);
+    return e == ERR_OK ? series_finish(d, body, second, b, ei) : e;
+}
+
+/* Takes a whole timeseries field off the reader; false, and nothing is taken, when the next field
+ * is none or does not fit. */
+static inline bool series_take(struct byte_reader *r, struct bytes *out)
+{
+    struct byte_reader ahead = *r;
+
+    if (reader_left(r) == 0 || *r->pos != TAG(1, WIRE_BYTES))
+        return false;
+    ahead.pos++;
+    *out = bytes_field_read(&ahead);
+    if (ahead.failed)
+        return false;
+    *r = ahead;
+    return true;
+}
+
 static enum err request_walk(struct remote_write_decoder *d, struct bytes body, struct errinfo *ei)
 {
     struct byte_reader r = reader_init(body.data, body.size);
 
     while (reader_left(&r) > 0) {
         const uint8_t *start = r.pos;
-        struct field f = field_read(&r);
-        struct bytes message = {0};
+        struct bytes message = {0}, second = {0};
+        struct field f = {0};
 
-        if (f.number == 1 && f.wire == WIRE_BYTES) {
+        if (LIKELY(series_take(&r, &message))) {
+            enum err e = series_take(&r, &second)
+                             ? series_decode_two(d, body.data, message, second, ei)
+                             : series_decode(d, body.data, message, ei);
+
+            if (e != ERR_OK)
+                return e;
+            continue;
+        }
+        f = field_read(&r);
+        if (f.number == 1 && f.wire == WIRE_BYTES) { /* an odd spelling, or cut short */
             enum err e = ERR_OK;
 
             message = bytes_field_read(&r);

@@ -23,6 +23,7 @@ enum {
     CONNECTION_MEMORY_BYTES = 128 << 10,
     DESCRIPTORS_RESERVED = 64, /* for the log, the store and the watchers */
     QUERY_QUEUE_LIMIT = 4096,
+    STOP_GRACE_MS = 100,
     REQUEST_MEMORY_SHARE = 4, /* bodies may take a quarter of the memory limit */
 };
 
@@ -226,7 +227,17 @@ static bool wait_until_zero(struct api_server *s, _Atomic uint64_t *count, uint6
     return atomic_load(count) == 0;
 }
 
-bool api_server_stop(struct api_server *s, uint32_t deadline_ms)
+static void grace_wait(struct api_server *s)
+{
+    uint64_t end_ns = clock_mono_ns() + (uint64_t)STOP_GRACE_MS * 1000000U;
+
+    mutex_lock(&s->lock);
+    while (cond_wait_until(&s->idle, &s->lock, end_ns))
+        ;
+    mutex_unlock(&s->lock);
+}
+
+enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms)
 {
     uint64_t now_ns = clock_mono_ns();
     uint64_t deadline_ns = now_ns + (uint64_t)deadline_ms * 1000000U;
@@ -234,6 +245,9 @@ bool api_server_stop(struct api_server *s, uint32_t deadline_ms)
 
     atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
     atomic_store_explicit(&s->ready, false, memory_order_release);
+    /* Who has connected already still gets an answer, a 503 mostly: closing the socket at once
+     * would reset the connections that wait in its queue. */
+    grace_wait(s);
     fd = MHD_quiesce_daemon(s->daemon);
     if (fd >= 0)
         (void)close(fd); /* nothing is accepted any more */
@@ -242,12 +256,13 @@ bool api_server_stop(struct api_server *s, uint32_t deadline_ms)
         hangup_stop_all(s->hangups);
         /* Half-sent requests may stay; suspended ones must come back before the daemon ends. */
         if (!wait_until_zero(s, &s->suspended_count, deadline_ns))
-            return false;
+            return atomic_load(&s->write_waiting) == 0 ? API_STOP_QUERIES_RUN
+                                                       : API_STOP_WRITES_WAIT;
     }
     thread_pool_wait(s->query_pool);
     MHD_stop_daemon(s->daemon);
     s->daemon = NULL;
-    return true;
+    return API_STOPPED;
 }
 
 void api_server_free(struct api_server *s)

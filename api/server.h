@@ -53,14 +53,19 @@ uint16_t api_server_port(const struct api_server *s);
 /* Once, before api_server_set_ready(). */
 void api_server_set_engine(struct api_server *s, struct engine *engine);
 void api_server_set_ready(struct api_server *s);
+enum api_stop {
+    API_STOPPED,
+    /* Some requests did not end in time. Their connections and the server's memory are left as they
+     * are, and the process should end without api_server_free(). */
+    API_STOP_QUERIES_RUN, /* only queries: everything acknowledged is durable */
+    API_STOP_WRITES_WAIT, /* the log has not answered; these writes were not acknowledged */
+};
 /*
  * Stops accepting, waits for running requests, after half of deadline_ms tells queries to stop, and
- * closes all connections. Returns false when requests were still waiting for the log at the
- * deadline: their connections and the server's memory are then left as they are, and the process
- * should end without api_server_free().
+ * closes all connections.
  */
-MUST_USE bool api_server_stop(struct api_server *s, uint32_t deadline_ms);
-/* After api_server_stop() has returned true. Accepts NULL. */
+MUST_USE enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms);
+/* After API_STOPPED, or before anything ran. Accepts NULL. */
 void api_server_free(struct api_server *s);
 
 /* The version as status/buildinfo gives it and --version prints it. */
