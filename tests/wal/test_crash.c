@@ -52,8 +52,8 @@ static void promise_read_back(struct promise *p, struct fake_owner *o)
 
 /* One life: start, check, write `writes` times, end without closing. Stops at the first failure
  * when `stop_at_error`; true if all went well. */
-static bool live(struct fs *fs, struct promise *p, uint64_t writes, uint64_t seed,
-                 bool stop_at_error)
+static bool live_with(struct fs *fs, enum wal_sync sync, struct promise *p, uint64_t writes,
+                      uint64_t seed, bool stop_at_error)
 {
     struct test_random r = {seed, seed};
     struct fake_owner *o = fake_new(SHARDS);
@@ -63,6 +63,8 @@ static bool live(struct fs *fs, struct promise *p, uint64_t writes, uint64_t see
     struct wal *w;
 
     options.segment_size_bytes = 900;
+    options.sync = sync;
+    options.sync_interval_ms = 1;
     if (fake_start(o, &options, &w, NULL, &ei) != ERR_OK) {
         fake_free(o);
         return false;
@@ -84,6 +86,12 @@ static bool live(struct fs *fs, struct promise *p, uint64_t writes, uint64_t see
     wal_abandon(w);
     fake_free(o);
     return well;
+}
+
+static bool live(struct fs *fs, struct promise *p, uint64_t writes, uint64_t seed,
+                 bool stop_at_error)
+{
+    return live_with(fs, WAL_SYNC_ALWAYS, p, writes, seed, stop_at_error);
 }
 
 struct crash_mode {
@@ -196,6 +204,45 @@ static void test_error_at_every_operation(void **state)
         free(p);
         if (!hit)
             break;
+    }
+}
+
+/* With sync=interval and never an answer means "written": a kill loses nothing of that, also when
+ * operations failed before. A power loss may lose it, but must not invent anything or stop a start.
+ */
+static void test_other_sync_modes_survive_a_kill(void **state)
+{
+    static const enum wal_sync modes[] = {WAL_SYNC_INTERVAL, WAL_SYNC_NEVER};
+    static const enum fs_sim_fault faults[] = {FS_SIM_FAULT_CRASH, FS_SIM_FAULT_EIO};
+
+    (void)state;
+    for (uint64_t i = 0; i < 4; i++) {
+        bool hit = true;
+
+        for (uint64_t op = 0; hit; op++) {
+            struct fs *fs = sim_new(op + 1);
+            struct promise *p = calloc(1, sizeof *p);
+
+            CHECK(p != NULL);
+            fs_sim_set_fault(fs, faults[i % 2], op);
+            (void)live_with(fs, modes[i / 2], p, 14, 7, faults[i % 2] == FS_SIM_FAULT_CRASH);
+            hit = fs_sim_fault_hit(fs);
+            for (size_t m = 0; m < CRASH_MODE_COUNT; m++) {
+                struct fs *after = after_crash(fs, &crash_modes[m], op);
+                struct promise *q = malloc(sizeof *q);
+
+                CHECK(q != NULL);
+                *q = *p;
+                if (crash_modes[m].loss != FS_SIM_KEEP_ALL)
+                    memset(q->entry, 0, sizeof q->entry);
+                CHECK(live(after, q, 3, 8, true));
+                CHECK(live(after, q, 0, 8, true));
+                fs_free(after);
+                free(q);
+            }
+            fs_free(fs);
+            free(p);
+        }
     }
 }
 
@@ -490,6 +537,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_power_loss_at_every_operation),
         cmocka_unit_test(test_error_at_every_operation),
+        cmocka_unit_test(test_other_sync_modes_survive_a_kill),
         cmocka_unit_test(test_failed_sync_then_power_loss),
         cmocka_unit_test(test_retry_during_slow_sync),
         cmocka_unit_test(test_backlog_during_slow_sync),
