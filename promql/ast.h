@@ -174,6 +174,9 @@ struct promql_expr {
     /* Compiled matchers of the whole tree own regular expressions: freed by promql_expr_done(). */
     struct matcher **matchers;
     size_t matcher_count;
+    /* The expressions' memory, charged to the arena's budget until promql_expr_done(). */
+    struct budget *budget;
+    size_t regex_bytes;
 };
 
 struct promql_parse_options {
@@ -185,11 +188,13 @@ struct promql_parse_options {
 /*
  * Parses `text` into `arena`. ERR_INVALID with Prometheus's message and position, in the form
  * `1:5: parse error: unexpected ...`; ERR_UNSUPPORTED for language that is known but not built;
- * ERR_LIMIT for text over PROMQL_QUERY_BYTES_MAX or nesting over PROMQL_DEPTH_MAX.
+ * ERR_LIMIT for text over PROMQL_QUERY_BYTES_MAX, nesting over PROMQL_DEPTH_MAX, or more memory
+ * than the arena's budget has, that of compiled regular expressions included.
  */
 MUST_USE enum err promql_parse(struct str text, const struct promql_parse_options *options,
                                struct arena *arena, struct promql_expr **out, struct errinfo *ei);
-/* Frees the compiled matchers; the tree goes with the arena. Accepts NULL. */
+/* Frees the compiled matchers and their charge; the tree goes with the arena. The arena's budget
+ * must still be there. Accepts NULL. */
 void promql_expr_done(struct promql_expr *expr);
 /* Parses `name{matchers}` alone, for match[] parameters; freed by matcher_done() each. A selector
  * without any matcher that refuses the empty value is accepted: callers decide. */

@@ -573,8 +573,10 @@ enum err promql_parse(struct str text, const struct promql_parse_options *option
     struct parser p;
     enum err e = parser_start(&p, text, options, arena, &own);
 
-    if (e == ERR_OK)
+    if (e == ERR_OK) {
+        p.expr->budget = arena->budget;
         e = parse_query(&p);
+    }
     if (e == ERR_OK) {
         *out = p.expr;
         return ERR_OK;
@@ -590,6 +592,9 @@ void promql_expr_done(struct promql_expr *expr)
     for (size_t i = 0; i < expr->matcher_count; i++)
         matcher_done(expr->matchers[i]);
     expr->matcher_count = 0;
+    if (expr->budget != NULL)
+        budget_release(expr->budget, expr->regex_bytes);
+    expr->regex_bytes = 0;
 }
 
 enum err promql_parse_selector(struct str text, struct arena *arena, struct matcher **out,

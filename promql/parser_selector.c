@@ -9,6 +9,9 @@
 #include "base/float_text.h"
 #include "promql/text_internal.h"
 
+/* Of one text whose expressions nobody charges. */
+enum { UNCHARGED_REGEX_BYTES_MAX = 64 << 20 };
+
 bool token_is_metric_identifier(enum token_kind k)
 {
     switch (k) {
@@ -188,6 +191,26 @@ enum err parse_string(struct parser *p, struct node **out)
     return unquote(p, &t, &n->u.string);
 }
 
+/* Compiled expressions live outside the arena but count against its budget. */
+static enum err charge_regex(struct parser *p, size_t bytes)
+{
+    struct promql_expr *x = p->expr;
+    struct errinfo why = {0};
+
+    if (x->budget != NULL && budget_charge(x->budget, bytes, &why) != ERR_OK) {
+        (void)errinfo_set(p->ei, ERR_LIMIT, 0, "%s", why.message);
+        return ERR_LIMIT;
+    }
+    x->regex_bytes += bytes;
+    if (x->budget == NULL && x->regex_bytes > UNCHARGED_REGEX_BYTES_MAX) {
+        (void)errinfo_set(p->ei, ERR_LIMIT, 0,
+                          "regular expressions need more than %d bytes of memory",
+                          UNCHARGED_REGEX_BYTES_MAX);
+        return ERR_LIMIT;
+    }
+    return ERR_OK;
+}
+
 /* A matcher of its own in the arena, listed to be freed with the expression. */
 static enum err matcher_add(struct parser *p, enum matcher_kind kind, struct str name,
                             struct str value, uint32_t start)
@@ -209,7 +232,7 @@ static enum err matcher_add(struct parser *p, enum matcher_kind kind, struct str
     if (e != ERR_OK)
         return errinfo_set(p->ei, e, 0, "%s", why.message);
     x->matchers[x->matcher_count++] = m;
-    return ERR_OK;
+    return m->regex != NULL ? charge_regex(p, regex_memory(m->regex)) : ERR_OK;
 }
 
 static bool matcher_kind_of(enum token_kind k, enum matcher_kind *out)

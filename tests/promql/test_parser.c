@@ -693,6 +693,47 @@ static void test_size_limit(void **state)
     free(large);
 }
 
+/* Compiled expressions count too, and are given back. */
+static void test_regex_budget(void **state)
+{
+    char *text = repeat("a", " + a{b=~\"[a-z]{50}x\"}", 200, "");
+    enum { FITS = 64 << 20, SPENT = 1 << 20 };
+    struct matcher *matchers = NULL;
+    size_t count = 0;
+    char *selector = repeat("{", "a=~\"[a-z]{999}x\",", 5000, "}");
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct budget budget;
+        struct arena arena;
+        struct promql_expr *expr = NULL;
+        struct errinfo ei = {0};
+        size_t arena_bytes;
+
+        budget_init(&budget, "query memory", i == 0 ? FITS : SPENT, NULL);
+        arena_init(&arena, &budget);
+        CHECK_MSG(promql_parse(str_from(text), &stable, &arena, &expr, &ei) ==
+                      (i == 0 ? ERR_OK : ERR_LIMIT),
+                  "%s", ei.message);
+        arena_bytes = arena.used_bytes;
+        if (i == 0)
+            CHECK(budget_used(&budget) > arena_bytes + 200 * sizeof(struct matcher));
+        promql_expr_done(expr);
+        CHECK(budget_used(&budget) == arena_bytes);
+        arena_done(&arena);
+    }
+    {
+        struct arena arena;
+
+        arena_init(&arena, NULL);
+        CHECK(promql_parse_selector(str_from(selector), &arena, &matchers, &count, NULL) ==
+              ERR_LIMIT);
+        arena_done(&arena);
+    }
+    free(selector);
+    free(text);
+}
+
 /* Every budget from nothing to enough: a refused allocation is ERR_LIMIT, and nothing leaks. */
 static void test_budget(void **state)
 {
@@ -1016,6 +1057,7 @@ int main(void)
         cmocka_unit_test(test_long_chains),
         cmocka_unit_test(test_size_limit),
         cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_regex_budget),
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_durations),
         cmocka_unit_test(test_parse_selector),
