@@ -79,7 +79,9 @@ static void engine_init(struct engine *e, const struct engine_options *options)
 {
     e->fs = options->fs;
     e->clock = options->clock;
-    e->memory = options->memory;
+    e->memory_limit = options->memory;
+    e->memory = &e->storage;
+    budget_init(e->memory, "storage memory", UINT64_MAX, NULL);
     atomic_init(&e->is_ready, false);
     slab_init(&e->slab, e->memory);
     log_pool_init(&e->logs, e->memory);
@@ -145,6 +147,16 @@ enum err engine_open(const struct engine_options *options, struct engine **out, 
 
 /* ---- replay ---- */
 
+/* From here on the limit counts. Nobody else uses the budget yet: the log's threads start later,
+ * and requests wait for is_ready. */
+static void memory_attach(struct engine *e)
+{
+    if (e->memory_limit == NULL)
+        return;
+    budget_force(e->memory_limit, budget_used(e->memory));
+    e->storage.parent = e->memory_limit;
+}
+
 enum err engine_replay(struct engine *e, uint32_t thread_count, struct engine_replay_result *out,
                        struct errinfo *ei)
 {
@@ -155,6 +167,7 @@ enum err engine_replay(struct engine *e, uint32_t thread_count, struct engine_re
     if (err != ERR_OK)
         return err;
     engine_replay_finish(e, &result);
+    memory_attach(e);
     err = wal_start(e->wal, ei);
     if (err == ERR_OK)
         err = engine_tick_start(e, ei);
@@ -259,8 +272,8 @@ enum err engine_admit(const struct engine *e, struct errinfo *ei)
 
     if (!atomic_load_explicit(&e->is_ready, memory_order_acquire))
         return errinfo_set(ei, ERR_UNAVAILABLE, 0, "the log is being replayed");
-    if (e->memory != NULL && e->memory->limit_bytes != UINT64_MAX &&
-        budget_used(e->memory) > e->memory->limit_bytes / 10 * 9)
+    if (e->memory_limit != NULL && e->memory_limit->limit_bytes != UINT64_MAX &&
+        budget_used(e->memory_limit) > e->memory_limit->limit_bytes / 10 * 9)
         return errinfo_set(ei, ERR_UNAVAILABLE, 0, "memory is above 90 %% of its limit");
     /* A clock that jumped back must not make senders drop what they hold. */
     if (newest_time_ms(e) > clock_now_ms(e->clock) + ENGINE_FUTURE_LIMIT_MS)
@@ -297,7 +310,7 @@ void engine_stats_get(const struct engine *e, struct engine_stats *out)
         add_shard_stats(&e->shards[i], out);
     out->samples_appended = atomic_load_explicit(&e->samples_appended, memory_order_relaxed);
     out->samples_repeated = atomic_load_explicit(&e->samples_repeated, memory_order_relaxed);
-    out->memory_bytes = e->memory != NULL ? budget_used(e->memory) : 0;
+    out->memory_bytes = budget_used(e->memory);
     front_table_stats_get(e->front, &front);
     out->front_table_entries = front.entry_count;
     out->front_table_aliases = atomic_load_explicit(&e->alias_count, memory_order_relaxed);

@@ -28,9 +28,13 @@ struct engine_figure {
 };
 
 struct engine {
-    struct fs *fs;             /* borrowed */
-    const struct clock *clock; /* borrowed */
-    struct budget *memory;     /* borrowed, may be NULL */
+    struct fs *fs;               /* borrowed */
+    const struct clock *clock;   /* borrowed */
+    struct budget *memory_limit; /* borrowed, may be NULL */
+    /* What the engine holds. Its parent is memory_limit from the end of replay on: what was
+     * acknowledged is loaded even if it needs more than the limit, else a start would fail. */
+    struct budget storage;
+    struct budget *memory; /* = &storage */
     struct hash_secret secret;
     uint32_t shard_count; /* a power of two */
     uint32_t shard_bits;

@@ -32,7 +32,7 @@ struct figure_info {
     const char *kind, *name, *labels, *help;
 };
 
-#define MEMORY_HELP "Bytes of the storage memory limit, by what they are."
+#define MEMORY_HELP "Bytes of memory charged to the storage limit; limit 0 means none."
 static const struct figure_info infos[FIGURE_REFUSED] = {
     [FIGURE_APPENDED] = {"counter", "prometheus_tsdb_head_samples_appended_total", "type=\"float\"",
                          "Total number of appended samples."},
@@ -87,13 +87,11 @@ static double memory_figure(const struct engine *e, uint32_t which)
 {
     if (which == FIGURE_MEMORY_LOG_QUEUE)
         return relaxed(&e->logs.memory_bytes);
-    if (e->memory == NULL)
-        return 0;
     if (which == FIGURE_MEMORY_USED)
         return relaxed(&e->memory->used_bytes);
     if (which == FIGURE_MEMORY_PEAK)
         return relaxed(&e->memory->peak_bytes);
-    return (double)e->memory->limit_bytes;
+    return e->memory_limit == NULL ? 0 : (double)e->memory_limit->limit_bytes;
 }
 
 static double stats_figure(const struct engine *e, uint32_t which)

@@ -25,6 +25,7 @@ struct front_entry {
 
 enum {
     SEGMENT_ALIGNMENT = 64,
+    LINE_ENTRIES = SEGMENT_ALIGNMENT / (int)sizeof(struct front_entry),
     CAPACITY_MAX = 4096,
     CLASS_COUNT = 7,
     DEPTH_MAX = 26,
@@ -72,10 +73,13 @@ static inline uint32_t directory_index(uint32_t depth, uint64_t key)
 {
     return depth == 0 ? 0 : (uint32_t)(key >> (64 - depth));
 }
-/* By the low half of the word: the directory uses bits of the high half. */
+/* The first entry of a cache line, by the low half of the word (the directory uses the high half):
+ * a look-up leaves the line that was fetched ahead only when all four entries are taken. */
 static inline uint32_t entry_index(uint64_t key, uint32_t capacity)
 {
-    return (uint32_t)(((key & 0xffffffffU) * capacity) >> 32);
+    uint32_t line_count = capacity / LINE_ENTRIES;
+
+    return (uint32_t)(((key & 0xffffffffU) * line_count) >> 32) * LINE_ENTRIES;
 }
 /* 0 marks an empty entry, so that one key in 2^64 borrows its neighbour's name. */
 static inline uint64_t entry_key(struct hash128 key)

@@ -142,6 +142,7 @@ struct newcomer {
 static enum err slot_prepare(struct shard *s, const struct newcomer *n, uint32_t *slot,
                              struct errinfo *ei)
 {
+    enum err e;
     bool ok;
 
     mutex_lock(&s->lock);
@@ -150,7 +151,9 @@ static enum err slot_prepare(struct shard *s, const struct newcomer *n, uint32_t
     mutex_unlock(&s->lock);
     if (!ok)
         return *slot >= SERIES_SLOT_MAX - 1 ? ERR_LIMIT : ERR_NOMEM;
-    return index_add(s->index, *slot, &n->labels, ei);
+    e = index_add(s->index, *slot, &n->labels, ei);
+    /* Spent memory is no limit on series: it ends by itself, so the sender must try again. */
+    return e == ERR_LIMIT ? ERR_NOMEM : e;
 }
 
 /* Publishes the series and queues its definition; caller holds both locks. On failure the slot

@@ -66,6 +66,29 @@ static void test_restart(void **state)
     fs_free(fs);
 }
 
+/* What was acknowledged is loaded even if the limit has become too small for it. */
+static void test_limit_lowered(void **state)
+{
+    struct fs *fs = fs_new(3);
+    struct budget budget;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, NULL);
+    kit_put(&k, "__name__=m", T0, 1);
+    kit_close(&k);
+    budget_init(&budget, "storage", 1 << 20, NULL);
+    kit_open(&k, fs, &(struct engine_options){.memory = &budget});
+    CHECK(budget_used(&budget) > 1 << 20);
+    kit_check(&k, "__name__=m", 1, (int64_t[]){T0}, (double[]){1});
+    kit_series(&k, "__name__=m");
+    kit_sample(&k, T0 + 1, 1);
+    CHECK(kit_write(&k) == ERR_UNAVAILABLE);
+    kit_close(&k);
+    CHECK(budget_used(&budget) == 0);
+    fs_free(fs);
+}
+
 /* The manifest decides, not the options. */
 static void test_manifest_rules(void **state)
 {
@@ -248,9 +271,8 @@ static void test_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_manifest_rules),
-        cmocka_unit_test(test_manifest_codec),
+        cmocka_unit_test(test_restart),        cmocka_unit_test(test_limit_lowered),
+        cmocka_unit_test(test_manifest_rules), cmocka_unit_test(test_manifest_codec),
         cmocka_unit_test(test_model),
     };
 
