@@ -18,6 +18,7 @@
 enum {
     HELD_SAMPLES_MAX = 1 << 18, /* per shard, 6 MiB: ten seconds of a busy shard */
     LABEL_COUNT_MAX = 65536,    /* of one definition; the door refuses far fewer bytes */
+    SLOTS_BURNT_MAX = 65536,    /* slots that no definition used, when memory was short */
 };
 
 /* A frame being applied. */
@@ -28,6 +29,7 @@ struct replay_frame {
     struct arena arena;
     struct byte_writer rest; /* canonical fields without the metric name */
     bool any_new;            /* it defined a series */
+    uint64_t sequence_end;   /* one above its last entry */
 };
 
 /* ---- memory ---- */
@@ -240,7 +242,8 @@ static enum err apply_definition(struct replay_frame *f, const struct definition
     struct hash128 fingerprint = hash128_bytes(&f->engine->secret, d->labels.data, d->labels.size);
     const struct series *known = series_find(&s->series, d->slot);
 
-    if (d->slot >= SERIES_SLOT_MAX - 1)
+    /* Each slot was given out by an entry: a larger one would make us allocate by a wild number. */
+    if (d->slot >= SERIES_SLOT_MAX - 1 || d->slot >= f->sequence_end + SLOTS_BURNT_MAX)
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: slot %u", s->number, d->slot);
     if (known != NULL) { /* the second of two, as a rule */
         if (known->generation != d->generation || !hash128_equal(known->fingerprint, fingerprint))
@@ -301,14 +304,14 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
                            struct bytes payload, struct errinfo *ei)
 {
     struct engine *e = ctx;
-    struct replay_frame f = {
-        .engine = e, .shard = &e->shards[shard], .change = shard_change_none()};
+    struct replay_frame f = {.engine = e,
+                             .shard = &e->shards[shard],
+                             .change = shard_change_none(),
+                             .sequence_end = first_sequence + entry_count};
     struct byte_reader in = reader_init(payload.data, payload.size);
     struct record record;
     enum err err = ERR_OK;
 
-    (void)first_sequence;
-    (void)entry_count;
     arena_init(&f.arena, NULL);
     writer_init(&f.rest);
     mutex_lock(&f.shard->lock); /* nobody contends; it orders this with later readers */

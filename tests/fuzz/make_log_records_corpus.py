@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Writes the seed inputs of fuzz_log_records: make_log_records_corpus.py FOLDER
+
+Payloads as docs/formats/log-records.md describes them, each frame behind its 16-bit length.
+"""
+
+import os
+import struct
+import sys
+
+
+def varint(v):
+    out = bytearray()
+    while v >= 0x80:
+        out.append(v & 0x7F | 0x80)
+        v >>= 7
+    out.append(v)
+    return bytes(out)
+
+
+def zigzag(v):
+    return varint((v << 1) ^ (v >> 63) & (1 << 64) - 1)
+
+
+def record(kind, body):
+    return struct.pack("<II", kind, len(body)) + body
+
+
+def definitions(*series):
+    body = struct.pack("<I", len(series))
+    for slot, generation, labels in series:
+        fields = b"".join(varint(len(t)) + t for pair in sorted(labels.items()) for t in pair)
+        body += varint(slot) + varint(generation) + varint(len(fields)) + fields
+    return record(1, body)
+
+
+def samples(count, refs, times, tags, values=b""):
+    head = struct.pack("<III", count, len(refs), len(times))
+    return record(2, head + refs + times + bytes(tags) + values)
+
+
+def frames(*payloads):
+    return b"".join(struct.pack("<H", len(p)) + p for p in payloads)
+
+
+A = (0, 0, {b"__name__": b"up", b"job": b"a"})
+B = (1, 0, {b"__name__": b"up", b"job": b"b"})
+T = 1767225600000
+TWO_SLOTS = varint(1 << 2 | 2) + zigzag(0)
+SEEDS = {
+    "definitions": frames(definitions(A, B)),
+    "samples": frames(
+        definitions(A, B) + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [1, 0x49], b"\x10\x27"),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T + 15000), [0, 0x60], b"\x02" + bytes(6) + b"\x7f"),
+    ),
+    "held": frames(samples(2, TWO_SLOTS, varint(1) + zigzag(T), [5, 6]), definitions(A, B)),
+    "repeated-slot": frames(
+        definitions(A)
+        + samples(3, varint(2 << 2) + zigzag(0),
+                  b"".join(varint(0) + zigzag(t) for t in (T, 15000, 15000)), [1, 1, 2])
+    ),
+    "generation": frames(
+        definitions((0, 3, A[2])),
+        samples(1, varint(3) + varint(3) + zigzag(0), varint(0) + zigzag(T), [7]),
+    ),
+    "conflict": frames(definitions(A), definitions((0, 0, B[2]), (5, 0, A[2]))),
+    "unknown-type": frames(record(77, b"what comes later") + definitions(A)),
+    "not-canonical": frames(definitions((0, 0, {b"job": b"", b"x": b"y"}))),
+}
+
+
+def main():
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+    for name, data in SEEDS.items():
+        with open(os.path.join(folder, name), "wb") as f:
+            f.write(data)
+
+
+if __name__ == "__main__":
+    main()
