@@ -55,6 +55,8 @@ struct matcher {
     enum matcher_form form;
     struct str name, value; /* borrowed */
     struct regex *regex;    /* owned; form REGEX only, else NULL */
+    struct budget *budget;  /* borrowed from the arena: regex_bytes are charged here */
+    size_t regex_bytes;
     /* Form SET: sorted, distinct; may hold the empty string. NULL otherwise. */
     const struct str *set;
     size_t set_count;
@@ -65,7 +67,8 @@ struct matcher {
 };
 
 /* Fills *out; regular expressions are compiled. name and value are copied into `arena`; a compiled
- * regex is owned by *out, and matcher_done() frees it. ERR_INVALID with RE2's reason. */
+ * regex is owned by *out, charged to the arena's budget, and freed by matcher_done(), which comes
+ * before the budget's end. ERR_INVALID with RE2's reason, ERR_LIMIT when the budget is spent. */
 MUST_USE enum err matcher_init(struct matcher *out, enum matcher_kind kind, struct str name,
                                struct str value, struct arena *arena, struct errinfo *ei);
 void matcher_done(struct matcher *m);

@@ -16,6 +16,19 @@ static enum err copy_text(struct str from, struct arena *arena, struct str *out,
     return ERR_OK;
 }
 
+/* Program and first cached states; what the cache grows to later has RE2's own limit. */
+static enum err charge_regex(struct matcher *m, struct budget *budget, struct errinfo *ei)
+{
+    size_t bytes = regex_memory(m->regex);
+    enum err e = budget == NULL ? ERR_OK : budget_charge(budget, bytes, ei);
+
+    if (e == ERR_OK && budget != NULL) {
+        m->budget = budget;
+        m->regex_bytes = bytes;
+    }
+    return e;
+}
+
 enum err matcher_init(struct matcher *out, enum matcher_kind kind, struct str name,
                       struct str value, struct arena *arena, struct errinfo *ei)
 {
@@ -32,8 +45,12 @@ enum err matcher_init(struct matcher *out, enum matcher_kind kind, struct str na
     }
     if (m.form == MATCHER_FORM_REGEX) {
         e = regex_compile(m.value, &m.regex, ei);
-        if (e != ERR_OK)
+        if (e == ERR_OK)
+            e = charge_regex(&m, arena->budget, ei);
+        if (e != ERR_OK) {
+            matcher_done(&m);
             return e;
+        }
     }
     *out = m;
     return ERR_OK;
@@ -45,6 +62,9 @@ void matcher_done(struct matcher *m)
         return;
     regex_free(m->regex);
     m->regex = NULL;
+    if (m->budget != NULL)
+        budget_release(m->budget, m->regex_bytes);
+    m->budget = NULL;
 }
 
 static bool has_prefix(struct str text, struct str prefix)

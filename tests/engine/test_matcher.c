@@ -220,6 +220,31 @@ static void bad_patterns_are_refused_with_a_reason(void **state)
     arena_done(&arena);
 }
 
+static void a_compiled_regex_counts(void **state)
+{
+    struct budget budget;
+    struct arena arena;
+    struct matcher m;
+    struct errinfo ei = {0};
+    uint64_t before;
+
+    (void)state;
+    budget_init(&budget, "query memory", UINT64_MAX, NULL);
+    arena_init(&arena, &budget);
+    CHECK(arena_alloc(&arena, 1) != NULL); /* so that a block with room is there */
+    before = budget_used(&budget);
+    CHECK_OK(matcher_init(&m, MATCHER_REGEX, STR_LITERAL("n"), STR_LITERAL("a.{100}"), &arena, &ei),
+             &ei);
+    CHECK(budget_used(&budget) > before + 1000);
+    matcher_done(&m);
+    CHECK(budget_used(&budget) == before);
+    budget.limit_bytes = before + 1000;
+    CHECK(matcher_init(&m, MATCHER_REGEX, STR_LITERAL("n"), STR_LITERAL("a.{100}"), &arena, &ei) ==
+          ERR_LIMIT);
+    CHECK(budget_used(&budget) == before);
+    arena_done(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +253,7 @@ int main(void)
         cmocka_unit_test(products_have_a_limit),
         cmocka_unit_test(a_long_alternation_stays_a_set),
         cmocka_unit_test(equality_and_format),
+        cmocka_unit_test(a_compiled_regex_counts),
         cmocka_unit_test(bad_patterns_are_refused_with_a_reason),
     };
 

@@ -9,7 +9,7 @@
 #include "base/file_sim.h"
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "engine/querier.h"
+#include "engine/querier_internal.h"
 #include "engine/write.h"
 #include "tests/engine/index_twin.h"
 #include "tests/lib/test_cmocka.h"
@@ -525,6 +525,35 @@ static void a_stopped_querier_ends_its_calls(void **state)
     world_done(&w);
 }
 
+/* Sorting is charged to the engine's memory, here replaced by a budget that nothing else touches:
+ * wherever its limit falls, ERR_LIMIT or success. */
+static void check_sort_limits(struct world *w)
+{
+    struct budget memory;
+    struct series_list list;
+    struct arena arena;
+    size_t refused = 0;
+    size_t sorted = 0;
+
+    arena_init(&arena, NULL);
+    select_all(w, &arena, &list);
+    w->querier->memory = &memory;
+    for (uint64_t room = 0; room < 1 << 20; room += 9000) {
+        struct errinfo ei = {0};
+        enum err e;
+
+        budget_init(&memory, "test", room, NULL);
+        e = querier_sort(w->querier, &list, &ei);
+        CHECK_MSG(e == ERR_OK || e == ERR_LIMIT, "%s", ei.message);
+        refused += e == ERR_LIMIT;
+        sorted += e == ERR_OK;
+        CHECK(budget_used(&memory) == 0);
+    }
+    w->querier->memory = &w->memory;
+    CHECK(refused > 3 && sorted > 3);
+    arena_done(&arena);
+}
+
 static void a_spent_budget_is_an_error(void **state)
 {
     struct budget small;
@@ -545,6 +574,7 @@ static void a_spent_budget_is_an_error(void **state)
                                &arena, &names, &truncated, NULL) == ERR_LIMIT);
     arena_done(&arena);
     CHECK(budget_used(&small) == 0);
+    check_sort_limits(&w);
     world_done(&w);
 }
 
