@@ -285,7 +285,7 @@ enum err write_unknown_series(struct write_request *r, uint32_t series_index, st
     if (!canonical_write(&n.labels, name_index, &r->scratch->canonical, &name_begin, &name_end))
         goto out;
     n.canonical = (struct bytes){r->scratch->canonical.data, r->scratch->canonical.size};
-    if (n.canonical.size > RECORD_LABELS_SIZE_MAX) {
+    if (n.canonical.size > RECORD_LABELS_SIZE_MAX || n.labels.count > INDEX_LABEL_COUNT_MAX) {
         refuse_all(r, series_index, REFUSAL_LIMIT);
         e = ERR_OK;
         goto out;

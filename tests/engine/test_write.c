@@ -54,6 +54,41 @@ static void test_store_and_read(void **state)
     fs_free(fs);
 }
 
+/* More labels than the index takes is a refusal: a 503 would be retried for ever. */
+static void test_label_count_limit(void **state)
+{
+    struct byte_writer w;
+    struct fs *fs = fs_new();
+    struct kit k;
+
+    (void)state;
+    writer_init(&w);
+    writer_printf(&w, "__name__=wide");
+    for (int i = 1; i < INDEX_LABEL_COUNT_MAX; i++)
+        writer_printf(&w, ",a%04d=x", i);
+    writer_u8(&w, 0);
+    CHECK(!w.failed);
+    kit_open(&k, fs, NULL);
+    kit_series(&k, (const char *)w.data);
+    kit_sample(&k, T0, 1);
+    CHECK_OK(kit_write(&k), &k.ei);
+    expect(&k, 1, 0, 0);
+    w.size--;
+    writer_printf(&w, ",b=x");
+    writer_u8(&w, 0);
+    CHECK(!w.failed);
+    kit_series(&k, (const char *)w.data);
+    kit_sample(&k, T0, 1);
+    kit_series(&k, "__name__=good");
+    kit_sample(&k, T0, 1);
+    CHECK_OK(kit_write(&k), &k.ei);
+    expect(&k, 1, 0, 1);
+    CHECK(k.result.refused[REFUSAL_LIMIT] == 1);
+    kit_close(&k);
+    fs_free(fs);
+    writer_done(&w);
+}
+
 /* The rest of a request is stored when one series is refused. */
 static void test_refused_labels(void **state)
 {
@@ -466,9 +501,10 @@ int main(void)
         cmocka_unit_test(test_spellings),           cmocka_unit_test(test_alias_bound),
         cmocka_unit_test(test_time_rules),          cmocka_unit_test(test_bits_decide),
         cmocka_unit_test(test_retry_whole_request), cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_nothing_to_store),    cmocka_unit_test(test_example_limits),
-        cmocka_unit_test(test_memory_limit),        cmocka_unit_test(test_clock_behind),
-        cmocka_unit_test(test_read_ranges),         cmocka_unit_test(test_read_unknown),
+        cmocka_unit_test(test_label_count_limit),   cmocka_unit_test(test_nothing_to_store),
+        cmocka_unit_test(test_example_limits),      cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_clock_behind),        cmocka_unit_test(test_read_ranges),
+        cmocka_unit_test(test_read_unknown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
