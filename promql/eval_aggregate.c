@@ -26,8 +26,20 @@ struct group {
     bool drop_name;
 };
 
+/* Groups by the pointers of their label values, for rows whose strings stay: most rows then find
+ * their group without touching the text. Direct-mapped; what does not fit is looked up. */
+enum { POINTER_CACHE_BITS = 14, POINTER_CACHE_LABELS = 2 };
+
+struct pointer_entry {
+    uint32_t group; /* index + 1, 0: free */
+    uint32_t label_count;
+    const char *name[POINTER_CACHE_LABELS], *value[POINTER_CACHE_LABELS];
+    size_t size[POINTER_CACHE_LABELS];
+};
+
 struct fold {
     struct sink sink;
+    struct pointer_entry *pointers; /* NULL until a batch can use them */
     struct eval *ev;
     const struct plan *plan;
     enum aggregate_op op;
@@ -58,13 +70,13 @@ static enum err cells_alloc(struct fold *f, struct cells *c, struct errinfo *ei)
         ok = (c->incremental = arena_calloc(&f->arena, grid_words(g), sizeof *c->seen)) != NULL &&
              ok;
     if (op != AGG_COUNT && op != AGG_GROUP)
-        ok = (c->value = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
+        ok = (c->value = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
     if (op == AGG_SUM || op == AGG_AVG)
-        ok = (c->compensation = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
+        ok = (c->compensation = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
     if (op == AGG_AVG || op == AGG_STDDEV || op == AGG_STDVAR)
-        ok = (c->mean = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
+        ok = (c->mean = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
     if (op_has_count(op))
-        ok = (c->count = ARENA_ARRAY(&f->arena, g->count, double)) != NULL && ok;
+        ok = (c->count = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
     return ok ? ERR_OK : arena_refused(&f->arena, ei);
 }
 
@@ -172,7 +184,7 @@ static void cell_add(enum aggregate_op op, struct cells *c, size_t k, double v)
     }
 }
 
-/* The common case of sums over full rows, without a branch per step. */
+/* The common case of sums: both sides have the same steps. Without a branch per step. */
 static void sum_add_dense(double *sum, double *compensation, const double *v, size_t count)
 {
     for (size_t k = 0; k < count; k++) {
@@ -189,9 +201,10 @@ static void row_fold(enum aggregate_op op, struct cells *c, const struct row *ro
     for (size_t word = 0; word * 64 < count; word++) {
         uint64_t present = row->present[word], fresh = present & ~c->seen[word];
         size_t base = word * 64, left = count - base < 64 ? count - base : 64;
-        uint64_t full = left == 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
 
-        if (op == AGG_SUM && present == full && fresh == 0) {
+        /* With the same steps on both sides the absent ones are added as well: their cells mean
+         * nothing. */
+        if (op == AGG_SUM && present == c->seen[word]) {
             sum_add_dense(c->value + base, c->compensation + base, row->value + base, left);
             continue;
         }
@@ -301,14 +314,11 @@ static void cells_merge(enum aggregate_op op, struct cells *to, const struct cel
     }
 }
 
-/* The common case: sums, both with a value at every step. */
+/* The common case: sums, both with the same steps. False: not that case. */
 static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t count)
 {
     for (size_t word = 0; word * 64 < count; word++) {
-        size_t left = count - word * 64;
-        uint64_t full = left >= 64 ? UINT64_MAX : (UINT64_C(1) << left) - 1;
-
-        if ((to->seen[word] & from->seen[word]) != full)
+        if (to->seen[word] != from->seen[word])
             return false;
     }
     sum_add_dense(to->value, to->compensation, from->value, count);
@@ -392,6 +402,59 @@ static enum err group_find(struct fold *f, const struct row *row, struct arena *
     return ERR_OK;
 }
 
+static struct pointer_entry *pointer_slot(struct fold *f, const struct labels *l)
+{
+    uint64_t h = 0;
+
+    for (size_t i = 0; i < l->count; i++)
+        h = (h ^ (uintptr_t)l->items[i].value.data) * 0x9e3779b97f4a7c15U;
+    return &f->pointers[h >> (64 - POINTER_CACHE_BITS)];
+}
+
+static bool pointers_equal(const struct pointer_entry *p, const struct labels *l)
+{
+    if (p->group == 0 || p->label_count != l->count)
+        return false;
+    for (size_t i = 0; i < l->count; i++) {
+        if (p->value[i] != l->items[i].value.data || p->size[i] != l->items[i].value.size ||
+            p->name[i] != l->items[i].name.data)
+            return false;
+    }
+    return true;
+}
+
+/* group_find() through the cache of pointers. */
+static enum err group_find_stable(struct fold *f, const struct row *row, struct arena *arena,
+                                  struct group **out, struct errinfo *ei)
+{
+    const struct labels *l = &row->labels;
+    struct pointer_entry *p;
+    enum err e;
+
+    if (l->count > POINTER_CACHE_LABELS)
+        return group_find(f, row, arena, out, ei);
+    if (f->pointers == NULL)
+        f->pointers = arena_calloc(&f->arena, (size_t)1 << POINTER_CACHE_BITS, sizeof *f->pointers);
+    if (f->pointers == NULL)
+        return arena_refused(&f->arena, ei);
+    p = pointer_slot(f, l);
+    if (pointers_equal(p, l)) {
+        *out = &f->groups[p->group - 1];
+        return ERR_OK;
+    }
+    e = group_find(f, row, arena, out, ei);
+    if (e != ERR_OK)
+        return e;
+    p->group = (uint32_t)(*out - f->groups) + 1;
+    p->label_count = (uint32_t)l->count;
+    for (size_t i = 0; i < l->count; i++) {
+        p->name[i] = l->items[i].name.data;
+        p->value[i] = l->items[i].value.data;
+        p->size[i] = l->items[i].value.size;
+    }
+    return ERR_OK;
+}
+
 static enum err fold_push(struct sink *sink, struct batch *b, struct errinfo *ei)
 {
     struct fold *f = (struct fold *)sink;
@@ -404,7 +467,10 @@ static enum err fold_push(struct sink *sink, struct batch *b, struct errinfo *ei
     for (size_t i = 0; i < b->count && e == ERR_OK; i++) {
         struct group *g;
 
-        e = group_find(f, &b->rows[i], b->arena, &g, ei);
+        if (b->stable_strings)
+            e = group_find_stable(f, &b->rows[i], b->arena, &g, ei);
+        else
+            e = group_find(f, &b->rows[i], b->arena, &g, ei);
         if (e == ERR_OK && g->unit.seen == NULL)
             e = cells_alloc(f, &g->unit, ei);
         if (e != ERR_OK)

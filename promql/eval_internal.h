@@ -3,8 +3,9 @@
  * series into a sink (streams) or give a whole vector (barriers).
  *
  * A row is one series on the grid of its plan node: a bitmap of steps at which it has a sample and
- * a column of doubles; a value is undefined where its bit is clear, and NaN is a value like any
- * other. Native histograms will add a second bitmap and a column of pointers beside them.
+ * a column of doubles; a value means nothing where its bit is clear (but it is initialised, so that
+ * dense loops may compute with it), and NaN is a value like any other. Native histograms will add a
+ * second bitmap and a column of pointers beside them.
  *
  * Several rows of a stream may carry the same label set as long as no step has both: they are one
  * series whose parts came from different stored series. vector_merge() joins them where it matters.
@@ -59,6 +60,9 @@ struct batch {
     const struct grid *grid;
     struct arena *arena; /* scratch of the batch: a sink may allocate what dies with it */
     uint32_t unit;       /* fold unit; never decreases within a stream */
+    /* Label strings belong to the querier: the same pointers mean the same text all through the
+     * query. */
+    bool stable_strings;
 };
 
 struct sink {
@@ -168,6 +172,7 @@ struct column_batch {
     const struct labels *labels;
     struct arena *arena;
     uint32_t unit;
+    bool stable_strings; /* as in struct batch */
 };
 struct column_sink {
     enum err (*push)(struct column_sink *sink, struct column_batch *batch, struct errinfo *ei);

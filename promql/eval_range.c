@@ -52,31 +52,20 @@ static enum err quantile_check(struct range_run *run, double q, struct errinfo *
                                     run->plan->node->u.call.args[0]->position, q, ei);
 }
 
-/* Windows slide forward with the steps. A subquery's or selector's fixed time (@) keeps them where
- * they are, which is sliding by nothing. */
-enum err range_column_run(struct range_run *run, const struct column *c, struct row *row,
-                          struct errinfo *ei)
+/* Step by step, for functions that look at one window at a time. */
+static enum err windows_run(struct range_run *run, const struct column *c, struct row *row,
+                            struct errinfo *ei)
 {
     const struct plan *p = run->plan;
     struct window w = {.column = c};
     bool is_quantile = p->function->id == FUNCTION_QUANTILE_OVER_TIME;
-    enum err e = scratch_reserve(run, c->count, ei);
 
-    if (e != ERR_OK)
-        return e;
-    run->mark_count = run->mark_first = run->mark_end = 0;
-    run->queue_first = run->queue_end = run->scanned = 0;
-    if (run->function->prepare != NULL)
-        run->function->prepare(run, c);
     for (size_t k = 0; k < p->grid.count; k++) {
+        enum err e;
         double value;
 
-        w.end_ms = plan_reference_ms(p, &p->grid, k);
-        w.start_ms = ms_subtract(w.end_ms, p->range_ms);
-        while (w.end < c->count && c->t_ms[w.end] <= w.end_ms)
-            w.end++;
-        while (w.first < w.end && c->t_ms[w.first] <= w.start_ms)
-            w.first++;
+        w.first = run->windows.spans[k].first;
+        w.end = run->windows.spans[k].end;
         if (w.first == w.end)
             continue;
         w.eval_ms = grid_time_ms(&p->grid, k);
@@ -90,6 +79,25 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
         if (run->function->window(run, &w, &value))
             row_set(row, k, value);
     }
+    return ERR_OK;
+}
+
+enum err range_column_run(struct range_run *run, const struct column *c, struct row *row,
+                          struct errinfo *ei)
+{
+    enum err e = scratch_reserve(run, c->count, ei);
+
+    if (e == ERR_OK)
+        e = windows_prepare(run, c, ei);
+    if (e != ERR_OK)
+        return e;
+    run->mark_count = run->mark_first = run->mark_end = 0;
+    run->queue_first = run->queue_end = run->scanned = 0;
+    if (run->function->prepare != NULL)
+        run->function->prepare(run, c);
+    if (run->function->column == NULL)
+        return windows_run(run, c, row, ei);
+    run->function->column(run, c, row);
     return ERR_OK;
 }
 
@@ -116,6 +124,8 @@ static enum err annotate_name(struct range_run *run, const struct labels *labels
 {
     const struct plan *p = run->plan;
     struct str name = p->input_name;
+    struct arena_mark mark;
+    enum err e;
 
     if (p->function->id != FUNCTION_RATE && p->function->id != FUNCTION_INCREASE)
         return ERR_OK;
@@ -126,11 +136,14 @@ static enum err annotate_name(struct range_run *run, const struct labels *labels
     run->name_annotated = true;
     if (name.size == 0 || name_is_counter(name))
         return ERR_OK;
-    return annotations_add(&run->ev->annotations, ANNOTATION_INFO,
-                           p->node->u.call.args[0]->position, ei,
-                           "metric might not be a counter, name does not end in "
-                           "_total/_sum/_count/_bucket: %s",
-                           text_quote(name, &run->arena));
+    mark = arena_mark_get(&run->arena);
+    e = annotations_add(&run->ev->annotations, ANNOTATION_INFO, p->node->u.call.args[0]->position,
+                        ei,
+                        "metric might not be a counter, name does not end in "
+                        "_total/_sum/_count/_bucket: %s",
+                        text_quote(name, &run->arena));
+    arena_mark_return(&run->arena, mark);
+    return e;
 }
 
 /* A sink for columns or for a subquery's rows. */
@@ -189,7 +202,10 @@ static enum err columns_push(struct column_sink *sink, struct column_batch *colu
                              struct errinfo *ei)
 {
     struct range_sink *s = (struct range_sink *)sink;
-    struct batch b = {.grid = &s->run.plan->grid, .arena = columns->arena, .unit = columns->unit};
+    struct batch b = {.grid = &s->run.plan->grid,
+                      .arena = columns->arena,
+                      .unit = columns->unit,
+                      .stable_strings = columns->stable_strings};
     enum err e = ERR_OK;
 
     b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);

@@ -10,17 +10,39 @@
 
 #include "promql/eval_internal.h"
 
-/* A window of a column: samples [first, end) lie in (start_ms, end_ms]; never empty. */
+/* A window of a column: samples [first, end); never empty. */
 struct window {
     const struct column *column;
     size_t first, end;
-    int64_t start_ms, end_ms;
     int64_t eval_ms; /* the step's own time, without offset and @ */
     double scalar;   /* the function's scalar argument at this step, or 0 */
 };
 
+/* The samples of a step's window: indexes [first, end) of the column. */
+struct span {
+    uint32_t first, end;
+};
+
+/* What rate(), increase() and delta() take from timestamps alone, per step. */
+struct rate_step {
+    double sampled;          /* seconds from first to last sample */
+    double to_start, to_end; /* seconds of extrapolation at both ends, before the zero rule */
+    double factor;           /* of the increase, when the zero rule does not apply */
+};
+
+/* Windows depend on timestamps only, and the series of a target share those: what was worked out
+ * for one column of timestamps stays for the next series that has the same. */
+struct windows {
+    int64_t *t_ms; /* the column they are for, a copy */
+    size_t count, capacity;
+    struct span *spans; /* per step */
+    struct rate_step *rate;
+    bool valid;
+};
+
 struct range_run {
     struct eval *ev;
+    struct windows windows;
     const struct plan *plan;
     const struct range_function *function;
     struct arena arena; /* scalars and scratch for the whole run */
@@ -43,10 +65,19 @@ struct range_run {
 struct range_function {
     /* Before the windows of a series. May be NULL. */
     void (*prepare)(struct range_run *run, const struct column *c);
-    /* False: no sample at this step. */
+    /* One step. False: no sample there. */
     bool (*window)(struct range_run *run, const struct window *w, double *out);
+    /* All steps of a series at once, instead of window(). May be NULL. */
+    void (*column)(struct range_run *run, const struct column *c, struct row *row);
     bool needs_values; /* wants run->values */
+    bool needs_rate;   /* wants run->windows.rate */
 };
+
+/* --- range_windows.c --- */
+
+/* Makes run->windows those of the column, unless they are already. */
+MUST_USE enum err windows_prepare(struct range_run *run, const struct column *c,
+                                  struct errinfo *ei);
 
 /* NULL when it is not a range function that is built. */
 const struct range_function *range_function_find(enum function_id id);

@@ -144,7 +144,9 @@ enum err eval_selector_columns(struct eval *ev, const struct plan *p, int64_t mi
     if (e == ERR_OK)
         e = series_sort(ev, p->order, &list, &by_units, ei);
     for (size_t i = 0, n; e == ERR_OK && i < list.count; i += n) {
-        struct column_batch b = {.arena = &arena};
+        /* For few series a cache of pointers costs more than it saves. */
+        bool stable = !p->need.all && list.count > FIXED_BY_LABELS_MAX;
+        struct column_batch b = {.arena = &arena, .stable_strings = stable};
 
         n = batch_count(&list, i, max, by_units);
         b.count = n;
@@ -226,7 +228,10 @@ static enum err select_push(struct column_sink *sink, struct column_batch *colum
 {
     struct select_sink *s = (struct select_sink *)sink;
     const struct grid *grid = &s->plan->grid;
-    struct batch b = {.grid = grid, .arena = columns->arena, .unit = columns->unit};
+    struct batch b = {.grid = grid,
+                      .arena = columns->arena,
+                      .unit = columns->unit,
+                      .stable_strings = columns->stable_strings};
     enum err e = ERR_OK;
 
     b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);

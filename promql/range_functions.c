@@ -43,70 +43,66 @@ static bool window_marks(struct range_run *run, const struct window *w, double *
     return true;
 }
 
-/* How far the increase between first and last sample is stretched towards the window's borders. */
-static double extrapolation_factor(const struct window *w, double increase, bool is_counter)
+/* Adds what the counter had reached before each reset inside the span. */
+static double resets_add(struct range_run *run, const struct column *c, struct span span,
+                         double increase)
 {
-    const struct column *c = w->column;
-    int64_t first_ms = c->t_ms[w->first], last_ms = c->t_ms[w->end - 1];
-    double to_start = (double)(first_ms - w->start_ms) / 1000;
-    double to_end = (double)(w->end_ms - last_ms) / 1000;
-    double sampled = (double)(last_ms - first_ms) / 1000;
-    double average = sampled / (double)(w->end - w->first - 1);
-    double threshold = average * 1.1;
-
-    if (to_start >= threshold)
-        to_start = average / 2;
-    if (is_counter) {
-        double to_zero = to_start;
-
-        /* A counter was not below zero: its line is not followed further back than that. */
-        if (increase > 0 && c->value[w->first] >= 0)
-            to_zero = sampled * (c->value[w->first] / increase);
-        if (to_zero < to_start)
-            to_start = to_zero;
-    }
-    if (to_end >= threshold)
-        to_end = average / 2;
-    return (sampled + to_start + to_end) / sampled;
+    while (run->mark_end < run->mark_count && run->marks[run->mark_end] < span.end)
+        run->mark_end++;
+    while (run->mark_first < run->mark_end && run->marks[run->mark_first] <= span.first)
+        run->mark_first++;
+    for (size_t i = run->mark_first; i < run->mark_end; i++)
+        increase += c->value[run->marks[i] - 1];
+    return increase;
 }
 
-static bool extrapolated(struct range_run *run, const struct window *w, bool is_counter,
-                         bool is_rate, double *out)
+/* A counter was not below zero: its line is not followed further back than to there. True if that
+ * is nearer than to_start. The first test only spares the division where it cannot be. */
+static bool reaches_zero(const struct rate_step *r, double first, double increase, double *to_zero)
 {
-    const struct column *c = w->column;
-    double increase, factor;
-
-    if (w->end - w->first < 2) {
-        if (is_counter)
-            marks_slide(run, w);
+    if (!(increase > 0 && first >= 0) || first * r->sampled > 1.001 * r->to_start * increase)
         return false;
+    *to_zero = r->sampled * (first / increase);
+    return *to_zero < r->to_start;
+}
+
+static inline void extrapolated(struct range_run *run, const struct column *c, struct row *row,
+                                bool is_counter, bool is_rate)
+{
+    size_t count = run->plan->grid.count;
+
+    for (size_t k = 0; k < count; k++) {
+        const struct rate_step *r = &run->windows.rate[k];
+        struct span span = run->windows.spans[k];
+        double increase, factor = r->factor, to_zero;
+
+        if (span.end - span.first < 2)
+            continue;
+        increase = c->value[span.end - 1] - c->value[span.first];
+        if (is_counter && run->mark_count > 0)
+            increase = resets_add(run, c, span, increase);
+        if (is_counter && reaches_zero(r, c->value[span.first], increase, &to_zero)) {
+            factor = (r->sampled + to_zero + r->to_end) / r->sampled;
+            if (is_rate)
+                factor /= run->range_seconds;
+        }
+        row_set(row, k, increase * factor);
     }
-    increase = c->value[w->end - 1] - c->value[w->first];
-    if (is_counter) {
-        marks_slide(run, w);
-        for (size_t i = run->mark_first; i < run->mark_end; i++)
-            increase += c->value[run->marks[i] - 1];
-    }
-    factor = extrapolation_factor(w, increase, is_counter);
-    if (is_rate)
-        factor /= run->range_seconds;
-    *out = increase * factor;
-    return true;
 }
 
-static bool window_rate(struct range_run *run, const struct window *w, double *out)
+static void column_rate(struct range_run *run, const struct column *c, struct row *row)
 {
-    return extrapolated(run, w, true, true, out);
+    extrapolated(run, c, row, true, true);
 }
 
-static bool window_increase(struct range_run *run, const struct window *w, double *out)
+static void column_increase(struct range_run *run, const struct column *c, struct row *row)
 {
-    return extrapolated(run, w, true, false, out);
+    extrapolated(run, c, row, true, false);
 }
 
-static bool window_delta(struct range_run *run, const struct window *w, double *out)
+static void column_delta(struct range_run *run, const struct column *c, struct row *row)
 {
-    return extrapolated(run, w, false, false, out);
+    extrapolated(run, c, row, false, false);
 }
 
 static bool last_two(const struct window *w, bool is_rate, double *out)
@@ -405,31 +401,35 @@ static bool window_predict_linear(struct range_run *run, const struct window *w,
 }
 
 static const struct range_function range_functions[FUNCTION_COUNT] = {
-    [FUNCTION_ABSENT_OVER_TIME] = {NULL, window_present, false},
-    [FUNCTION_AVG_OVER_TIME] = {NULL, window_avg, false},
-    [FUNCTION_CHANGES] = {prepare_changes, window_marks, false},
-    [FUNCTION_COUNT_OVER_TIME] = {NULL, window_count, false},
-    [FUNCTION_DELTA] = {NULL, window_delta, false},
-    [FUNCTION_DERIV] = {NULL, window_deriv, false},
-    [FUNCTION_FIRST_OVER_TIME] = {NULL, window_first, false},
-    [FUNCTION_IDELTA] = {NULL, window_idelta, false},
-    [FUNCTION_INCREASE] = {prepare_resets, window_increase, false},
-    [FUNCTION_IRATE] = {NULL, window_irate, false},
-    [FUNCTION_LAST_OVER_TIME] = {NULL, window_last, false},
-    [FUNCTION_MAD_OVER_TIME] = {NULL, window_mad, true},
-    [FUNCTION_MAX_OVER_TIME] = {NULL, window_max, false},
-    [FUNCTION_MIN_OVER_TIME] = {NULL, window_min, false},
-    [FUNCTION_PREDICT_LINEAR] = {NULL, window_predict_linear, false},
-    [FUNCTION_PRESENT_OVER_TIME] = {NULL, window_present, false},
-    [FUNCTION_QUANTILE_OVER_TIME] = {NULL, window_quantile, true},
-    [FUNCTION_RATE] = {prepare_resets, window_rate, false},
-    [FUNCTION_RESETS] = {prepare_resets, window_marks, false},
-    [FUNCTION_STDDEV_OVER_TIME] = {NULL, window_stddev, false},
-    [FUNCTION_STDVAR_OVER_TIME] = {NULL, window_stdvar, false},
-    [FUNCTION_SUM_OVER_TIME] = {NULL, window_sum, false},
+    [FUNCTION_ABSENT_OVER_TIME] = {.window = window_present},
+    [FUNCTION_AVG_OVER_TIME] = {.window = window_avg},
+    [FUNCTION_CHANGES] = {.prepare = prepare_changes, .window = window_marks},
+    [FUNCTION_COUNT_OVER_TIME] = {.window = window_count},
+    [FUNCTION_DELTA] = {.column = column_delta, .needs_rate = true},
+    [FUNCTION_DERIV] = {.window = window_deriv},
+    [FUNCTION_FIRST_OVER_TIME] = {.window = window_first},
+    [FUNCTION_IDELTA] = {.window = window_idelta},
+    [FUNCTION_INCREASE] = {.prepare = prepare_resets,
+                           .column = column_increase,
+                           .needs_rate = true},
+    [FUNCTION_IRATE] = {.window = window_irate},
+    [FUNCTION_LAST_OVER_TIME] = {.window = window_last},
+    [FUNCTION_MAD_OVER_TIME] = {.window = window_mad, .needs_values = true},
+    [FUNCTION_MAX_OVER_TIME] = {.window = window_max},
+    [FUNCTION_MIN_OVER_TIME] = {.window = window_min},
+    [FUNCTION_PREDICT_LINEAR] = {.window = window_predict_linear},
+    [FUNCTION_PRESENT_OVER_TIME] = {.window = window_present},
+    [FUNCTION_QUANTILE_OVER_TIME] = {.window = window_quantile, .needs_values = true},
+    [FUNCTION_RATE] = {.prepare = prepare_resets, .column = column_rate, .needs_rate = true},
+    [FUNCTION_RESETS] = {.prepare = prepare_resets, .window = window_marks},
+    [FUNCTION_STDDEV_OVER_TIME] = {.window = window_stddev},
+    [FUNCTION_STDVAR_OVER_TIME] = {.window = window_stdvar},
+    [FUNCTION_SUM_OVER_TIME] = {.window = window_sum},
 };
 
 const struct range_function *range_function_find(enum function_id id)
 {
-    return range_functions[id].window == NULL ? NULL : &range_functions[id];
+    const struct range_function *f = &range_functions[id];
+
+    return f->window == NULL && f->column == NULL ? NULL : f;
 }

@@ -36,7 +36,8 @@ enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena, 
 {
     *r = (struct row){0};
     r->present = arena_calloc(arena, grid_words(grid), sizeof *r->present);
-    r->value = ARENA_ARRAY(arena, grid->count, double);
+    /* Zeroed, so that dense loops may run over absent steps too. */
+    r->value = arena_calloc(arena, grid->count, sizeof *r->value);
     return r->present == NULL || r->value == NULL ? arena_refused(arena, ei) : ERR_OK;
 }
 

@@ -40,6 +40,7 @@ static size_t pick(struct text *t, size_t count)
 
 #define PICK(t, array) ((array)[pick((t), sizeof(array) / sizeof(array)[0])])
 
+/* NOLINTBEGIN(misc-no-recursion): `depth` counts down. */
 static void put_vector(struct text *t, int depth);
 
 static void put_shift(struct text *t)
@@ -264,6 +265,8 @@ static void put_vector(struct text *t, int depth)
         break;
     }
 }
+
+/* NOLINTEND(misc-no-recursion) */
 
 static struct engine *random_engine(struct test_random *r)
 {

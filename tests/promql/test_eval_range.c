@@ -19,6 +19,11 @@ struct series {
     size_t count;
 };
 
+struct twin_window {
+    int64_t start_ms, end_ms, eval_ms;
+    double scalar;
+};
+
 static double random_value(struct test_random *r, bool plain)
 {
     switch (plain ? 99 : test_random_below(r, 24)) {
@@ -205,7 +210,7 @@ static double twin_mad(const double *v, size_t n)
 enum comparison { SAME_BITS, CLOSE, ROUGH, ANY };
 
 static bool twin(enum function_id id, const int64_t *t, const double *v, size_t n,
-                 const struct window *w, double *out, enum comparison *how)
+                 const struct twin_window *w, double *out, enum comparison *how)
 {
     double other;
 
@@ -325,7 +330,7 @@ static void run_once(struct test_random *r, enum function_id id, bool plain)
     for (size_t k = 0; k < plan.grid.count; k++) {
         int64_t t_ms[SAMPLES_MAX];
         double value[SAMPLES_MAX], want = 0;
-        struct window w = {.scalar = scalars[k]};
+        struct twin_window w = {.scalar = scalars[k]};
         enum comparison how;
         size_t n;
         bool present;
