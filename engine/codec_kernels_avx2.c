@@ -1,0 +1,13 @@
+/*
+ * The inner loops built for AVX2: CMake compiles this file alone with -mavx2, and only
+ * codec_kernels.c chooses it, where the CPU has it. Nothing else may live here.
+ */
+#if defined(__x86_64__)
+#include "engine/codec_kernels_body_internal.h"
+
+#if !defined(__AVX2__)
+#error "this file must be compiled with -mavx2"
+#endif
+
+const struct codec_kernels codec_kernels_avx2 = CODEC_KERNELS;
+#endif
