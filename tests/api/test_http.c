@@ -436,10 +436,11 @@ static void test_memory_for_bodies(void **state)
         http_send_text(fds[i], "POST /api/v1/write HTTP/1.1\r\nHost: x\r\n"
                                "Content-Length: 1048576\r\n\r\n");
         http_send(fds[i], piece, PIECE - 1);
+        /* The first eight surely get what they need; the others must fight for the rest. */
+        while (i < 8 && budget_used(&s.api->request_memory) < (i + 1) * PIECE)
+            (void)sched_yield();
     }
-    while (budget_used(&s.api->request_memory) < (8 << 20))
-        (void)sched_yield();
-    for (size_t i = 0; i < HOLDERS; i++) {
+    for (size_t i = HOLDERS; i-- > 0;) {
         http_send(fds[i], piece, 1);
         http_read(fds[i], &a);
         damaged += a.status == 400; /* there was room for it, and zeros are no snappy */
@@ -448,7 +449,7 @@ static void test_memory_for_bodies(void **state)
         (void)close(fds[i]);
     }
     CHECK(damaged + refused == HOLDERS);
-    CHECK_MSG(damaged >= 1 && refused >= 1, "%d damaged, %d refused", damaged, refused);
+    CHECK_MSG(damaged >= 8 && refused >= 1, "%d damaged, %d refused", damaged, refused);
     write_series(&s, "after", 0, 100, clock_now_ms(&s.clock), 1);
     free(piece);
     test_server_stop(&s);
