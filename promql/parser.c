@@ -210,13 +210,6 @@ enum err parser_enter(struct parser *p)
 
 static enum err parse_expression(struct parser *p, enum binary_level level, struct node **out);
 
-static bool token_starts_expression(enum token_kind k)
-{
-    return token_is_metric_identifier(k) || k == TOKEN_NUMBER || k == TOKEN_DURATION ||
-           k == TOKEN_STRING || k == TOKEN_LEFT_PAREN || k == TOKEN_LEFT_BRACE || k == TOKEN_ADD ||
-           k == TOKEN_SUB;
-}
-
 struct argument_list {
     struct node **items;
     size_t count;

@@ -78,7 +78,7 @@ enum err parse_matching(struct parser *p, struct node *n)
     if (parser_at(p, TOKEN_GROUP_LEFT) || parser_at(p, TOKEN_GROUP_RIGHT)) {
         m->cardinality =
             parser_take(p).kind == TOKEN_GROUP_LEFT ? MATCH_MANY_TO_ONE : MATCH_ONE_TO_MANY;
-        if (parser_at(p, TOKEN_LEFT_PAREN)) {
+        if (parser_at(p, TOKEN_LEFT_PAREN) || !token_starts_expression(p->token.kind)) {
             e = parse_grouping_labels(p, &m->include, &m->include_count);
             if (e != ERR_OK)
                 return e;

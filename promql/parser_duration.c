@@ -44,27 +44,32 @@ static void note_expression(struct parser *p, struct duration *d)
     parser_note_unsupported(p, d->start, "duration expression");
 }
 
-/* Nanoseconds must fit an int64, in which Prometheus keeps them. */
+/* Nanoseconds must fit an int64, in which Prometheus keeps them. It lets NaN pass, by which no
+ * duration can be meant. */
 static enum err check_range(struct parser *p, double seconds, uint32_t start)
 {
-    if (seconds > 0x1p63 / 1e9 || seconds < -0x1p63 / 1e9)
+    if (!(seconds <= 0x1p63 / 1e9 && seconds >= -0x1p63 / 1e9))
         return parser_fail(p, start, "duration out of range");
     return ERR_OK;
 }
 
-static enum err duration_literal(struct parser *p, struct duration *out)
+/* A number without its check, for callers that have a sign to apply first. */
+static enum err duration_number(struct parser *p, struct duration *out)
 {
-    struct node *number;
+    struct node *number = NULL;
     uint32_t start = p->token.start;
     enum err e = parse_number(p, &number);
 
-    if (e != ERR_OK)
-        return e;
-    *out = (struct duration){true, number->u.number.value, start};
-    /* NaN passes every comparison above it; no duration is meant by it. */
-    if (isnan(out->seconds))
-        return parser_fail(p, start, "duration out of range");
-    return check_range(p, out->seconds, start);
+    if (e == ERR_OK)
+        *out = (struct duration){true, number->u.number.value, start};
+    return e;
+}
+
+static enum err duration_literal(struct parser *p, struct duration *out)
+{
+    enum err e = duration_number(p, out);
+
+    return e == ERR_OK ? check_range(p, out->seconds, out->start) : e;
 }
 
 static bool at_number(const struct parser *p)
@@ -181,6 +186,8 @@ static enum err duration_operators(struct parser *p, // NOLINT(misc-no-recursion
         e = parse_duration(p, found == DURATION_POW ? DURATION_POW : found + 1, place, &rhs);
         if (e != ERR_OK)
             return e;
+        if (parser_at(p, TOKEN_ERROR)) /* found while looking for a tighter operator */
+            return unexpected_at(p, place);
         if ((op.kind == TOKEN_DIV || op.kind == TOKEN_MOD) && rhs.literal && rhs.seconds == 0)
             return parser_fail(p, op.start, "%s by zero",
                                op.kind == TOKEN_DIV ? "division" : "modulo");
@@ -213,7 +220,8 @@ static enum err parse_offset_duration(struct parser *p, struct duration *out)
     if (has_sign)
         (void)parser_take(p);
     goes_on = has_sign ? at_sign(p) : parser_at(p, TOKEN_LEFT_PAREN);
-    e = duration_operand(p, &place_offset, out);
+    e = has_sign && at_number(p) ? duration_number(p, out)
+                                 : duration_operand(p, &place_offset, out);
     if (e == ERR_OK && has_sign)
         e = duration_apply_sign(p, &sign, out);
     if (e == ERR_OK && goes_on)
@@ -399,6 +407,21 @@ static enum err parse_at(struct parser *p, struct node *n)
     return ERR_OK;
 }
 
+/* smoothed and anchored: refused, as wrong where Prometheus does so too. */
+static enum err parse_range_modifier(struct parser *p, const struct node *n)
+{
+    struct token t = parser_take(p);
+    const char *name = t.kind == TOKEN_SMOOTHED ? "smoothed" : "anchored";
+
+    if (n->kind == NODE_SUBQUERY)
+        return parser_fail(p, n->position.start, "%s modifier is not supported for subqueries",
+                           name);
+    if (n->kind != NODE_SELECTOR && n->kind != NODE_MATRIX)
+        return parser_fail(p, n->position.start, "%s modifier not implemented", name);
+    parser_note_unsupported(p, t.start, "%s modifier", name);
+    return ERR_OK;
+}
+
 enum err parse_modifiers(struct parser *p, struct node **n)
 {
     enum err e = ERR_OK;
@@ -411,10 +434,7 @@ enum err parse_modifiers(struct parser *p, struct node **n)
         } else if (parser_at(p, TOKEN_AT)) {
             e = parse_at(p, *n);
         } else if (parser_at(p, TOKEN_SMOOTHED) || parser_at(p, TOKEN_ANCHORED)) {
-            struct token t = parser_take(p);
-
-            parser_note_unsupported(p, t.start, "%s modifier",
-                                    t.kind == TOKEN_SMOOTHED ? "smoothed" : "anchored");
+            e = parse_range_modifier(p, *n);
         } else {
             break;
         }

@@ -100,6 +100,7 @@ enum binary_level {
 enum binary_level binary_op_of(enum token_kind k, enum binary_op *op);
 
 bool token_is_metric_identifier(enum token_kind k);
+bool token_starts_expression(enum token_kind k);
 
 /* Type checks in Prometheus's order, so that the same error is found first. */
 MUST_USE enum err check_types(struct parser *p, struct node *root);

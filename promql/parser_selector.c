@@ -34,6 +34,13 @@ bool token_is_metric_identifier(enum token_kind k)
     }
 }
 
+bool token_starts_expression(enum token_kind k)
+{
+    return token_is_metric_identifier(k) || k == TOKEN_NUMBER || k == TOKEN_DURATION ||
+           k == TOKEN_STRING || k == TOKEN_LEFT_PAREN || k == TOKEN_LEFT_BRACE || k == TOKEN_ADD ||
+           k == TOKEN_SUB;
+}
+
 /* Keywords are label names too, in groupings; `without` is not, as in Prometheus. */
 static bool token_is_label(enum token_kind k)
 {

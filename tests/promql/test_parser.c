@@ -400,6 +400,16 @@ static void test_syntax_errors(void **state)
                   "or range vector selector or a subquery"},
         {"1e999", "1:1: parse error: error parsing number: strconv.ParseFloat: parsing "
                   "\"1e999\": value out of range"},
+        {"a / on (b) group_left",
+         "1:22: parse error: unexpected end of input in grouping opts, expected \"(\""},
+        {"a / on (b) group_left * c",
+         "1:23: parse error: unexpected <op:*> in grouping opts, expected \"(\""},
+        {"1 + a[5m:] anchored",
+         "1:5: parse error: anchored modifier is not supported for subqueries"},
+        {"1 + abs(a) smoothed", "1:5: parse error: smoothed modifier not implemented"},
+        {"a offset -Inf", "1:10: parse error: duration out of range"},
+        {"a offset NaN", "1:10: parse error: duration out of range"},
+        {"a[5m/0$]", "1:7: parse error: unexpected character: '$'"},
         {"1_a", "1:1: parse error: bad number or duration syntax: \"1_\""},
     };
 
