@@ -2,10 +2,9 @@
  * Posting lists in three forms.
  *
  * CRoaring allocates by itself and cannot be told of a budget, so the bytes of a bitmap are
- * followed from outside: its containers' capacities are read before and after each addition (only
- * the last container's, as slots mostly ascend). CRoaring 0.2.66 does not check its allocations;
- * the memory limit, which refuses writes long before the machine is out of memory, is what keeps
- * that from mattering.
+ * followed from outside: its containers' capacities are read after each addition that may have
+ * grown one. CRoaring 0.2.66 does not check its allocations; the memory limit, which refuses writes
+ * long before the machine is out of memory, is what keeps that from mattering.
  */
 #include "engine/postings_internal.h"
 
@@ -132,22 +131,35 @@ static void note_bitmap_size(struct postings_pool *pool, struct postings *p)
     p->size = units & POSTINGS_SIZE_MASK; /* a container only shrinks when it turns into a bitset */
 }
 
+/* The common case without CRoaring's search: the slot goes behind all others of the last container
+ * and nothing grows. */
+static bool append_to_last(const roaring_array_t *ra, uint32_t slot)
+{
+    int32_t last = ra->size - 1;
+    uint16_t low = (uint16_t)slot;
+
+    if (ra->keys[last] != slot >> 16)
+        return false;
+    if (ra->typecodes[last] == ARRAY_CONTAINER_TYPE_CODE) {
+        array_container_t *array = ra->containers[last];
+
+        if (array->cardinality == array->capacity || array->array[array->cardinality - 1] >= low)
+            return false;
+        array->array[array->cardinality++] = low;
+        return true;
+    }
+    bitset_container_t *bits = ra->containers[last];
+
+    DEBUG_ASSERT(ra->typecodes[last] == BITSET_CONTAINER_TYPE_CODE);
+    bits->array[low / 64] |= UINT64_C(1) << low % 64; /* a slot is added once */
+    bits->cardinality++;
+    return true;
+}
+
 static void add_to_bitmap(struct postings_pool *pool, struct postings *p, uint32_t slot)
 {
-    const roaring_array_t *ra = &p->bitmap->high_low_container;
-    int32_t size = ra->size;
-    int32_t last = size - 1;
-    bool in_last = ra->keys[last] == slot >> 16;
-    uint8_t type = ra->typecodes[last];
-    const array_container_t *array = ra->containers[last];
-
-    /* Nothing grows when the last container has room, which is what nearly always happens. */
-    if (in_last && (type == BITSET_CONTAINER_TYPE_CODE || array->cardinality < array->capacity)) {
-        roaring_bitmap_add(p->bitmap, slot);
-        if (ra->typecodes[last] != type)
-            note_bitmap_size(pool, p);
+    if (append_to_last(&p->bitmap->high_low_container, slot))
         return;
-    }
     roaring_bitmap_add(p->bitmap, slot);
     note_bitmap_size(pool, p);
 }
