@@ -86,6 +86,11 @@ class Server:
                     sys.exit(f"{command[0]} did not get ready:\n{self.log.read().decode()}")
                 time.sleep(0.01)
         self.ready_cpu = cpu_seconds(self.pid)
+        # Another program may have taken the port in between and answered in our place.
+        time.sleep(0.2)  # a server that could not listen has ended by now
+        if self.process.poll() is not None:
+            self.log.seek(0)
+            sys.exit(f"{command[0]} was not what answered:\n{self.log.read().decode()}")
 
     def stop(self, how=signal.SIGTERM):
         if self.process.poll() is None:
@@ -113,7 +118,7 @@ def load(server, *arguments):
 
 def steady(options, folder):
     nodes = "10" if options.quick else "100"
-    arguments = [f"--nodes={nodes}", "--warmup-scrapes=5", "--scrapes=100"]
+    arguments = [f"--nodes={nodes}", "--warmup-scrapes=5", "--scrapes=100", "--connections=16"]
     peer_cost = None
     if options.peer:
         port = free_port()
@@ -137,7 +142,8 @@ def steady(options, folder):
 def create(options, folder):
     nodes = "100" if options.quick else "1000"
     server = rimstone(f"{folder}/data")
-    result = load(server, f"--nodes={nodes}", "--scrapes=20", "--settle=2")
+    result = load(server, f"--nodes={nodes}", "--scrapes=20", "--settle=2",
+                  "--connections=16")
     figure("create_cpu_per_sample", result["server_cpu_us_per_sample"], check=options.check)
     figure("resident_per_series", result["server_resident_bytes_per_series"],
            check=None if options.quick else options.check)
@@ -150,7 +156,8 @@ def create(options, folder):
 def cadvisor(options, folder):
     nodes = "104" if options.quick else "1042"
     server = rimstone(f"{folder}/data")
-    result = load(server, "--profile=cadvisor", f"--nodes={nodes}", "--scrapes=20", "--settle=2")
+    result = load(server, "--profile=cadvisor", f"--nodes={nodes}", "--scrapes=20", "--settle=2",
+                  "--connections=16")
     figure("cadvisor_create_cpu_per_sample", result["server_cpu_us_per_sample"], "us")
     figure("cadvisor_resident_per_series", result["server_resident_bytes_per_series"],
            check=None if options.quick else options.check)
