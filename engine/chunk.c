@@ -228,7 +228,7 @@ static void chunk_restart(struct series *s, struct chunk_source *source, int64_t
         chunk_close(s, source);
         *closed_count += 1;
     } else if (s->closed == 0) {
-        s->oldest_window = (uint32_t)(chunk_window(t_ms) + CHUNK_WINDOW_BIAS) & 0xfffffff;
+        s->oldest_window = chunk_window(t_ms) & 0xfffffff;
     }
     chunk_begin(s, source, t_ms, bits);
 }
@@ -253,7 +253,7 @@ bool chunk_append(struct series *s, struct chunk_source *source, int64_t t_ms, u
         !chunk_source_refill(source))
         return false;
     if (UNLIKELY(s->open_count == 0 || s->open_count >= CHUNK_SAMPLE_MAX ||
-                 chunk_window(t_ms) != chunk_window(s->open_first_ms))) {
+                 t_ms >= chunk_window_start_ms(chunk_window(s->open_first_ms) + 1))) {
         chunk_restart(s, source, t_ms, bits, closed_count);
         return true;
     }

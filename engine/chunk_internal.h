@@ -71,7 +71,7 @@ struct series {
     uint16_t run_open : 1;       /* the last byte is a run token that can still count up */
     uint16_t tail_used : 5;      /* bytes of the tail block */
     uint16_t scale : 3;          /* state of the newest value: an exponent's index, or RAW */
-    uint32_t oldest_window : 28; /* window of the oldest sample in memory, plus a bias */
+    uint32_t oldest_window : 28; /* window of the oldest sample in memory */
     uint32_t defined : 1;        /* the slot holds a series */
     uint32_t keyed : 1;          /* some sender key of the front table leads here */
     uint32_t unused : 2;
@@ -116,20 +116,24 @@ static inline const struct chunk_descriptor *chunk_descriptor_at(const struct ch
     return (const struct chunk_descriptor *)(const void *)chunk_block_at(pool, number);
 }
 
-/* floor(t_ms / CHUNK_WINDOW_MS) */
-static inline int64_t chunk_window(int64_t t_ms)
-{
-    int64_t w = t_ms / CHUNK_WINDOW_MS;
-
-    return w - (t_ms % CHUNK_WINDOW_MS < 0);
-}
-
 enum { CHUNK_WINDOW_BIAS = 1 << 27 };
+
+/* floor(t_ms / CHUNK_WINDOW_MS) plus CHUNK_WINDOW_BIAS, for times within CHUNK_TIME_*: positive, so
+ * that the division is one multiplication. */
+static inline uint32_t chunk_window(int64_t t_ms)
+{
+    return (uint32_t)((uint64_t)(t_ms + (int64_t)CHUNK_WINDOW_BIAS * CHUNK_WINDOW_MS) /
+                      CHUNK_WINDOW_MS);
+}
+static inline int64_t chunk_window_start_ms(uint32_t window)
+{
+    return ((int64_t)window - CHUNK_WINDOW_BIAS) * CHUNK_WINDOW_MS;
+}
 
 /* Start of the window that holds the oldest sample in memory; only for a series that has one. */
 static inline int64_t series_oldest_window_ms(const struct series *s)
 {
-    return ((int64_t)s->oldest_window - CHUNK_WINDOW_BIAS) * CHUNK_WINDOW_MS;
+    return chunk_window_start_ms(s->oldest_window);
 }
 
 void series_init(struct series *s, struct hash128 fingerprint, uint16_t generation);

@@ -118,22 +118,22 @@ static enum err count_outcome(struct write_request *r, enum append_outcome outco
 }
 
 enum err write_series_samples(struct write_request *r, struct shard_session *session,
-                              uint32_t series_index, uint32_t slot, struct series *series)
+                              const struct write_item *item, struct series *series)
 {
-    const struct write_series *ws = &r->batch->series[series_index];
-    const struct write_sample *sample = &r->batch->samples[ws->sample_first];
+    const struct write_sample *sample = &r->batch->samples[item->sample_first];
+    uint32_t slot = front_target_slot(item->target);
     uint64_t stored = 0;
     enum err e = ERR_OK;
 
-    for (uint32_t i = 0; i < ws->sample_count && e == ERR_OK; i++, sample++) {
+    for (uint32_t i = 0; i < item->sample_count && e == ERR_OK; i++, sample++) {
         uint32_t decoded = r->cache.decode_count;
 
         if (UNLIKELY(sample->t_ms > r->time_max_ms)) {
-            write_refuse(r, series_index, sample->t_ms, REFUSAL_TOO_FAR_IN_FUTURE);
+            write_refuse(r, item->series, sample->t_ms, REFUSAL_TOO_FAR_IN_FUTURE);
             continue;
         }
         if (UNLIKELY(sample->t_ms < CHUNK_TIME_MIN_MS)) {
-            write_refuse(r, series_index, sample->t_ms, REFUSAL_TOO_OLD);
+            write_refuse(r, item->series, sample->t_ms, REFUSAL_TOO_OLD);
             continue;
         }
         enum append_outcome outcome =
@@ -142,7 +142,7 @@ enum err write_series_samples(struct write_request *r, struct shard_session *ses
         if (LIKELY(outcome == APPEND_STORED))
             stored++;
         else
-            e = count_outcome(r, outcome, series_index, sample->t_ms);
+            e = count_outcome(r, outcome, item->series, sample->t_ms);
         session->work_count += 1 + (r->cache.decode_count - decoded) * SESSION_DECODE_WORK;
         if (UNLIKELY(session->work_count >= SESSION_WORK_MAX))
             session_breathe(r, session);
@@ -182,7 +182,7 @@ static inline uint32_t group_of(const struct engine *e, front_target target)
     return target == 0 ? e->shard_count : front_target_shard(target);
 }
 
-/* Sorts the indices of series by group, in the order of the request within a group; group g ends at
+/* Sorts the series by group, in the order of the request within a group; group g ends at
  * shard_end[g]. */
 static void group_by_shard(struct write_request *r)
 {
@@ -200,16 +200,20 @@ static void group_by_shard(struct write_request *r)
         sum += count;
     }
     for (size_t i = 0; i < b->series_count; i++)
-        scratch->order[end[group_of(r->engine, scratch->targets[i])]++] = (uint32_t)i;
+        scratch->order[end[group_of(r->engine, scratch->targets[i])]++] = (struct write_item){
+            .target = scratch->targets[i],
+            .series = (uint32_t)i,
+            .sample_first = b->series[i].sample_first,
+            .sample_count = b->series[i].sample_count,
+        };
 }
 
 /* ---- known series ---- */
 
-static inline struct series *target_series(const struct write_request *r, const struct shard *s,
-                                           uint32_t index)
+static inline struct series *item_series(const struct shard *s, const struct write_item *item)
 {
     /* The slot was published through the front table, and pages never move: no lock needed. */
-    return series_at(&s->series, front_target_slot(r->scratch->targets[index]));
+    return series_at(&s->series, front_target_slot(item->target));
 }
 
 /* Fetches the structs of a shard's first group while the shard before it is worked on. */
@@ -222,20 +226,20 @@ static void prefetch_shard(const struct write_request *r, uint32_t shard)
     if (end - begin > GROUP_SERIES)
         end = begin + GROUP_SERIES;
     for (uint32_t i = begin; i < end; i++)
-        __builtin_prefetch(target_series(r, &r->engine->shards[shard], scratch->order[i]), 1);
+        __builtin_prefetch(item_series(&r->engine->shards[shard], &scratch->order[i]), 1);
 }
 
 /* At most GROUP_SERIES series of one shard. A key whose series is gone takes the slow path later:
- * its target is cleared, and its place in `order` stays, behind *stale_count others. */
-static enum err write_group(struct write_request *r, struct shard *s, uint32_t *order, size_t count,
-                            uint32_t *stale_count)
+ * it is moved to the front of `items`, behind *stale_count others. */
+static enum err write_group(struct write_request *r, struct shard *s, struct write_item *items,
+                            size_t count, uint32_t *stale_count)
 {
     struct series *series[GROUP_SERIES];
     struct shard_session session;
     enum err e = ERR_OK;
 
     for (size_t i = 0; i < count; i++) {
-        series[i] = target_series(r, s, order[i]);
+        series[i] = item_series(s, &items[i]);
         __builtin_prefetch(series[i], 1);
     }
     write_session_begin(r, &session, s);
@@ -243,14 +247,12 @@ static enum err write_group(struct write_request *r, struct shard *s, uint32_t *
         if (series[i]->open_tail != 0)
             __builtin_prefetch(chunk_block_at(s->blocks.pool, series[i]->open_tail), 1);
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
-        front_target target = r->scratch->targets[order[i]];
-
         if (UNLIKELY(!series[i]->defined ||
-                     series[i]->generation != front_target_generation(target))) {
-            order[(*stale_count)++] = order[i];
+                     series[i]->generation != front_target_generation(items[i].target))) {
+            items[(*stale_count)++] = items[i];
             continue;
         }
-        e = write_series_samples(r, &session, order[i], front_target_slot(target), series[i]);
+        e = write_series_samples(r, &session, &items[i], series[i]);
     }
     write_session_end(r, &session);
     return e;
@@ -269,7 +271,7 @@ static enum err write_known(struct write_request *r, uint32_t shard, struct erri
 
         e = write_group(r, &r->engine->shards[shard], scratch->order + at, count, &stale);
         for (uint32_t i = 0; i < stale && e == ERR_OK; i++)
-            e = write_unknown_series(r, scratch->order[at + i], ei);
+            e = write_unknown_series(r, scratch->order[at + i].series, ei);
         at += count;
     }
     return e;
@@ -305,7 +307,7 @@ static enum err write_all(struct write_request *r, struct errinfo *ei)
     }
     for (uint32_t i = r->scratch->shard_end[e->shard_count - 1];
          i < r->scratch->shard_end[e->shard_count] && err == ERR_OK; i++)
-        err = write_unknown_series(r, r->scratch->order[i], ei);
+        err = write_unknown_series(r, r->scratch->order[i].series, ei);
     return err;
 }
 

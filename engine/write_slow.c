@@ -201,7 +201,14 @@ static enum err store(struct write_request *r, struct shard *s, const struct new
         *is_alias = series->keyed;
         series->keyed = 1;
         *target = front_target_series(s->number, slot, series->generation);
-        e = write_series_samples(r, &session, n->series_index, slot, series);
+        const struct write_series *ws = &r->batch->series[n->series_index];
+        const struct write_item item = {
+            .target = *target,
+            .series = n->series_index,
+            .sample_first = ws->sample_first,
+            .sample_count = ws->sample_count,
+        };
+        e = write_series_samples(r, &session, &item, series);
     }
     write_session_end(r, &session);
 out:
