@@ -146,6 +146,13 @@ uint32_t fingerprint_table_find(const struct fingerprint_table *t, struct hash12
     }
 }
 
+void fingerprint_table_prefetch(const struct fingerprint_table *t, struct hash128 f)
+{
+    const struct fingerprint_segment *seg = t->directory[directory_index(t->depth, f)];
+
+    __builtin_prefetch(&seg->entries[(uint32_t)f.low % SEGMENT_CAPACITY], 1);
+}
+
 static void segment_put(struct fingerprint_segment *seg, struct hash128 f, uint32_t slot)
 {
     uint32_t i = (uint32_t)f.low;

@@ -69,6 +69,8 @@ MUST_USE enum err fingerprint_table_init(struct fingerprint_table *t,
 void fingerprint_table_done(struct fingerprint_table *t);
 /* The slot of a fingerprint, or FINGERPRINT_SLOT_NONE. */
 uint32_t fingerprint_table_find(const struct fingerprint_table *t, struct hash128 fingerprint);
+/* Has the place where a fingerprint would be fetched into the cache. */
+void fingerprint_table_prefetch(const struct fingerprint_table *t, struct hash128 fingerprint);
 /* Adds a slot whose series struct already holds the fingerprint, which must not be there yet. False
  * when memory is refused; then nothing has changed. */
 MUST_USE bool fingerprint_table_add(struct fingerprint_table *t, uint32_t slot);
