@@ -15,9 +15,7 @@ map_function *map_function_find(enum function_id id);
 /* Go's math.Max and math.Min: NaN wins unless the other is the infinity that decides, -0 < +0. */
 double go_max(double a, double b);
 double go_min(double a, double b);
-/* Go's math.Pow. It agrees with C's pow() in every special case of its documentation but one:
- * Pow(-1, +-Inf) is 1 in both, Pow(1, NaN) and Pow(x, 0) too. Kept as a name so that the agreement
- * is written down and tested in one place. */
+/* Go's math.Pow: C's pow() has the same special cases; test_eval_functions.c lists them. */
 double go_pow(double x, double y);
 
 #endif
