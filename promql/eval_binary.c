@@ -195,9 +195,16 @@ static enum err duplicate_refuse(struct join *j, const struct row *a, const stru
                        group, j->swapped ? "left" : "right", first, second);
 }
 
+/* The first place where two series of the "one" side meet: Prometheus looks step by step, and at a
+ * step in the order of the series. */
+struct duplicate {
+    size_t step, row, earlier; /* step SIZE_MAX: none */
+};
+
 /* The "one" side must have at most one sample of a signature at a step. Steps at which either side
  * has nothing at all are not looked at. */
-static enum err one_side_check(struct join *j, size_t signature, struct errinfo *ei)
+static enum err one_side_check(struct join *j, size_t signature, struct duplicate *first,
+                               struct errinfo *ei)
 {
     const struct side *s = &j->one;
     size_t words = grid_words(&j->plan->grid);
@@ -208,8 +215,14 @@ static enum err one_side_check(struct join *j, size_t signature, struct errinfo 
             const struct row *y = &s->vector->rows[s->rows[b]];
 
             for (size_t w = 0; w < words; w++) {
-                if (x->present[w] & y->present[w] & j->many.any[w] & j->one.any[w])
-                    return duplicate_refuse(j, x, y, ei);
+                uint64_t both = x->present[w] & y->present[w] & j->many.any[w] & j->one.any[w];
+                size_t step = both == 0 ? SIZE_MAX : w * 64 + (size_t)__builtin_ctzll(both);
+
+                if (step < first->step ||
+                    (both != 0 && step == first->step && s->rows[a] < first->row))
+                    *first = (struct duplicate){step, s->rows[a], s->rows[b]};
+                if (both != 0)
+                    break;
             }
         }
         enum err e = eval_tick(j->ev, (a - s->first[signature]) * words, ei);
@@ -217,6 +230,19 @@ static enum err one_side_check(struct join *j, size_t signature, struct errinfo 
             return e;
     }
     return ERR_OK;
+}
+
+static enum err one_side_check_all(struct join *j, struct errinfo *ei)
+{
+    struct duplicate first = {.step = SIZE_MAX};
+    enum err e = ERR_OK;
+
+    for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++)
+        e = one_side_check(j, s, &first, ei);
+    if (e == ERR_OK && first.step != SIZE_MAX)
+        e = duplicate_refuse(j, &j->one.vector->rows[first.row],
+                             &j->one.vector->rows[first.earlier], ei);
+    return e;
 }
 
 static enum err result_labels(struct join *j, const struct row *many, const struct row *one,
@@ -344,10 +370,10 @@ static enum err join_match(struct join *j, struct errinfo *ei)
 
     if (e == ERR_OK && matched == NULL)
         e = arena_refused(&j->arena, ei);
-    for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++) {
+    if (e == ERR_OK)
+        e = one_side_check_all(j, ei);
+    for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++)
         label_table_init(&matched[s].by_labels, &j->arena);
-        e = one_side_check(j, s, ei);
-    }
     for (size_t a = 0; a < j->many.vector->count && e == ERR_OK; a++) {
         size_t s = j->many.signature[a];
 

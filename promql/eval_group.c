@@ -95,59 +95,86 @@ struct candidate {
     size_t row;
 };
 
-/* True if a must leave before b: worse value, NaN worst, later in label order. */
-static bool candidate_worse(const struct candidate *a, const struct candidate *b, bool is_top)
+/* Go's heap.Interface over candidates as Prometheus uses it: NaN is below everything, equal values
+ * compare neither way. Which of several equal candidates stays is decided by the heap's own moves,
+ * so they are Go's, step by step: users see the same series as in Prometheus. */
+static bool candidate_less(const struct candidate *a, const struct candidate *b, bool is_top)
 {
-    if (isnan(a->value) || isnan(b->value)) {
-        if (isnan(a->value) != isnan(b->value))
-            return isnan(a->value);
-        return a->row > b->row;
-    }
-    if (a->value != b->value)
-        return is_top ? a->value < b->value : a->value > b->value;
-    return a->row > b->row;
+    if (isnan(a->value))
+        return true;
+    return is_top ? a->value < b->value : a->value > b->value;
 }
 
-static void heap_down(struct candidate *heap, size_t count, size_t i, bool is_top)
+static void candidate_swap(struct candidate *a, struct candidate *b)
 {
-    for (;;) {
-        size_t worst = i, child = 2 * i + 1;
+    struct candidate swap = *a;
 
-        for (size_t c = child; c < child + 2 && c < count; c++) {
-            if (candidate_worse(&heap[c], &heap[worst], is_top))
-                worst = c;
-        }
-        if (worst == i)
+    *a = *b;
+    *b = swap;
+}
+
+static void heap_up(struct candidate *heap, size_t i, bool is_top)
+{
+    while (i > 0) {
+        size_t parent = (i - 1) / 2;
+
+        if (!candidate_less(&heap[i], &heap[parent], is_top))
             return;
-        struct candidate swap = heap[i];
-        heap[i] = heap[worst];
-        heap[worst] = swap;
-        i = worst;
+        candidate_swap(&heap[i], &heap[parent]);
+        i = parent;
     }
 }
 
-/* Leaves the best k of `items` at its front, best first. */
-static size_t select_best(struct candidate *items, size_t count, size_t k, bool is_top)
+static void heap_down(struct candidate *heap, size_t count, bool is_top)
 {
-    size_t n = count < k ? count : k;
+    for (size_t i = 0, child = 1; child < count; child = 2 * i + 1) {
+        if (child + 1 < count && candidate_less(&heap[child + 1], &heap[child], is_top))
+            child++;
+        if (!candidate_less(&heap[child], &heap[i], is_top))
+            return;
+        candidate_swap(&heap[i], &heap[child]);
+        i = child;
+    }
+}
 
-    for (size_t i = n / 2; i-- > 0;)
-        heap_down(items, n, i, is_top);
-    for (size_t i = n; i < count; i++) {
-        if (candidate_worse(&items[0], &items[i], is_top)) {
-            items[0] = items[i];
-            heap_down(items, n, 0, is_top);
+/* Offers a candidate to a heap of at most k; the root is the next to go. */
+static size_t heap_offer(struct candidate *heap, size_t count, size_t k, struct candidate c,
+                         bool is_top)
+{
+    if (count < k) {
+        heap[count] = c;
+        heap_up(heap, count, is_top);
+        return count + 1;
+    }
+    if ((is_top ? heap[0].value < c.value : heap[0].value > c.value) ||
+        (isnan(heap[0].value) && !isnan(c.value))) {
+        heap[0] = c;
+        heap_down(heap, count, is_top);
+    }
+    return count;
+}
+
+/* Best first; equal ones stay as the heap has them. Insertion sort is what Go runs up to twelve
+ * elements; more of them go through a merge of the same stability. */
+static void candidates_sort(struct candidate *items, struct candidate *scratch, size_t count,
+                            bool is_top)
+{
+    for (size_t width = 1; width < count; width *= 2) {
+        for (size_t low = 0; low < count; low += 2 * width) {
+            size_t middle = low + width < count ? low + width : count;
+            size_t high = middle + width < count ? middle + width : count;
+            size_t a = low, b = middle;
+
+            for (size_t n = low; n < high; n++) {
+                /* NaN is less than NaN: they change places, as they do in Go */
+                bool take_b =
+                    a == middle || (b < high && candidate_less(&items[a], &items[b], is_top));
+
+                scratch[n] = take_b ? items[b++] : items[a++];
+            }
         }
+        memcpy(items, scratch, count * sizeof *items);
     }
-    for (size_t left = n; left > 1;) { /* heap sort: the worst goes to the end */
-        struct candidate swap = items[0];
-
-        left--;
-        items[0] = items[left];
-        items[left] = swap;
-        heap_down(items, left, 0, is_top);
-    }
-    return n;
 }
 
 static enum err parameter_refuse(double v, const char *what, struct errinfo *ei)
@@ -172,27 +199,27 @@ static enum err parameter_check_k(struct group_run *r, bool *empty, struct errin
     return ERR_OK;
 }
 
-/* Keeps the best k of one group at one step: their bits in `kept`, their order in `order`. */
+/* Keeps the best k of one group at one step: their bits in `kept`; `items` holds them after. */
 static size_t step_select(struct group_run *r, size_t group, size_t step, struct candidate *items,
                           uint64_t *const *kept)
 {
     const struct grouping *g = &r->grouping;
-    size_t count = 0, n;
-    double k = r->parameter[step];
+    bool is_top = r->plan->node->u.aggregate.op == AGG_TOPK;
+    size_t count = 0, k;
 
-    if (!(k >= 1))
+    if (!(r->parameter[step] >= 1))
         return 0;
+    k = r->parameter[step] < (double)r->in->count ? (size_t)r->parameter[step] : r->in->count;
     for (size_t i = g->first[group]; i < g->first[group + 1]; i++) {
         const struct row *row = &r->in->rows[g->members[i]];
 
         if (row_has(row, step))
-            items[count++] = (struct candidate){row->value[step], g->members[i]};
+            count = heap_offer(items, count, k, (struct candidate){row->value[step], g->members[i]},
+                               is_top);
     }
-    n = select_best(items, count, k < (double)count ? (size_t)k : count,
-                    r->plan->node->u.aggregate.op == AGG_TOPK);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < count; i++)
         kept[items[i].row][step / 64] |= UINT64_C(1) << (step % 64);
-    return n;
+    return count;
 }
 
 /* An instant result stands best first, group by group. */
@@ -215,7 +242,9 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
     struct vector *in = r->in;
     const struct grid *grid = &r->plan->grid;
     struct candidate *items = ARENA_ARRAY(&r->arena, in->count, struct candidate);
+    struct candidate *scratch = ARENA_ARRAY(&r->arena, in->count, struct candidate);
     uint64_t **kept = ARENA_ARRAY(&r->arena, in->count, uint64_t *);
+    enum aggregate_op op = r->plan->node->u.aggregate.op;
     size_t ordered = 0;
     bool empty;
     enum err e = parameter_check_k(r, &empty, ei);
@@ -226,7 +255,7 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
         in->count = 0;
         return ERR_OK;
     }
-    if (items == NULL || kept == NULL)
+    if (items == NULL || scratch == NULL || kept == NULL)
         return arena_refused(&r->arena, ei);
     for (size_t i = 0; i < in->count; i++) {
         kept[i] = arena_calloc(&in->arena, grid_words(grid), sizeof **kept);
@@ -239,8 +268,10 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
         for (size_t k = 0; k < grid->count && e == ERR_OK; k++) {
             size_t n = step_select(r, g, k, items + ordered, kept);
 
-            if (grid->count == 1)
+            if (grid->count == 1) {
+                candidates_sort(items + ordered, scratch, n, op == AGG_TOPK);
                 ordered += n;
+            }
             e = eval_tick(r->ev, members, ei);
         }
     }

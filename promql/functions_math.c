@@ -101,13 +101,18 @@ static int64_t seconds_from_double(double v)
     return (int64_t)v;
 }
 
+/* Go counts seconds from a year far in the past in 64 bits without a sign, and what lies before it
+ * wraps around. Only times that are no dates (NaN, infinities) get there, but hour(Inf) shows it.
+ * The distance is a whole number of days. */
+#define GO_EPOCH_SECONDS UINT64_C(9223372028715321600)
+
 /* Days since the epoch to a civil date, counting years from March (Hinnant, "chrono-compatible
  * low-level date algorithms"). */
 static struct date date_from_seconds(double v)
 {
-    int64_t seconds = seconds_from_double(v);
-    int64_t days = seconds / 86400 - (seconds % 86400 < 0);
-    int64_t rest = seconds % 86400 + (seconds % 86400 < 0 ? 86400 : 0);
+    uint64_t absolute = (uint64_t)seconds_from_double(v) + GO_EPOCH_SECONDS;
+    int64_t days = (int64_t)(absolute / 86400) - (int64_t)(GO_EPOCH_SECONDS / 86400);
+    int64_t rest = (int64_t)(absolute % 86400);
     int64_t shifted = days + 719468;
     int64_t era = (shifted >= 0 ? shifted : shifted - 146096) / 146097;
     int64_t day_of_era = shifted - era * 146097;

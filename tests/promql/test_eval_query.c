@@ -81,6 +81,8 @@ static void test_instant(void **state)
         {"topk(1, memory)", "{__name__=\"memory\", instance=\"1\", job=\"app\"} 30\n"},
         {"topk by (job) (1, memory)", "{__name__=\"memory\", instance=\"0\", job=\"api\"} 10\n"
                                       "{__name__=\"memory\", instance=\"1\", job=\"app\"} 30\n"},
+        /* Of equal values Prometheus's heap lets the first go. */
+        {"topk(2, memory * 0 or on (job) vector(1))", "{} 1\n{instance=\"0\", job=\"app\"} 0\n"},
         {"bottomk(2, memory)", "{__name__=\"memory\", instance=\"0\", job=\"api\"} 10\n"
                                "{__name__=\"memory\", instance=\"0\", job=\"app\"} 20\n"},
         {"count_values('v', memory > bool 10)", "{v=\"0\"} 1\n{v=\"1\"} 2\n"},
