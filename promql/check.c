@@ -2,6 +2,9 @@
  * Types: every operator and function gets what it takes. Runs over a tree that is syntactically
  * right, in the order of Prometheus's checks, since the first error is the one reported.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "promql/functions.h"
 #include "promql/parser_internal.h"
 #include "promql/text_internal.h"
@@ -109,17 +112,30 @@ static enum err check_bool(struct parser *p, const struct node *n)
     return ERR_OK;
 }
 
+static int compare_labels(const void *a, const void *b)
+{
+    return str_compare(*(const struct str *)a, *(const struct str *)b);
+}
+
+/* No label may stand in on() and in group_left() or group_right(). Both lists may fill a query, so
+ * one is sorted rather than compared label by label. */
 static enum err check_labels_distinct(struct parser *p, const struct node *n)
 {
     const struct vector_matching *m = &n->u.binary.matching;
+    struct str *include;
 
-    for (size_t i = 0; m->on && i < m->label_count; i++) {
-        for (size_t k = 0; k < m->include_count; k++) {
-            if (str_equal(m->labels[i], m->include[k]))
-                return parser_fail(p, operator_start(p, n),
-                                   "label %s must not occur in ON and GROUP clause at once",
-                                   text_quote(m->labels[i], p->arena));
-        }
+    if (!m->on || m->include_count == 0)
+        return ERR_OK;
+    include = ARENA_ARRAY(p->arena, m->include_count, struct str);
+    if (include == NULL)
+        return parser_out_of_memory(p);
+    memcpy(include, m->include, m->include_count * sizeof *include);
+    qsort(include, m->include_count, sizeof *include, compare_labels);
+    for (size_t i = 0; i < m->label_count; i++) {
+        if (bsearch(&m->labels[i], include, m->include_count, sizeof *include, compare_labels))
+            return parser_fail(p, operator_start(p, n),
+                               "label %s must not occur in ON and GROUP clause at once",
+                               text_quote(m->labels[i], p->arena));
     }
     return ERR_OK;
 }

@@ -278,51 +278,31 @@ static enum err parse_call(struct parser *p, // NOLINT(misc-no-recursion): PROMQ
     return parser_set_depth(p, n, args.depth + 1);
 }
 
-/* False for an aggregation that is known but not built; it is noted, and *op is a stand-in. */
-static void aggregate_op_of(struct parser *p, const struct token *t, enum aggregate_op *op)
+/* One that is known but not built is noted; AGG_TOPK then stands in for it, since it takes as many
+ * arguments. */
+static enum aggregate_op aggregate_op_of(struct parser *p, const struct token *t)
 {
-    switch (t->kind) {
-    case TOKEN_SUM:
-        *op = AGG_SUM;
-        return;
-    case TOKEN_AVG:
-        *op = AGG_AVG;
-        return;
-    case TOKEN_COUNT:
-        *op = AGG_COUNT;
-        return;
-    case TOKEN_MIN:
-        *op = AGG_MIN;
-        return;
-    case TOKEN_MAX:
-        *op = AGG_MAX;
-        return;
-    case TOKEN_GROUP:
-        *op = AGG_GROUP;
-        return;
-    case TOKEN_STDDEV:
-        *op = AGG_STDDEV;
-        return;
-    case TOKEN_STDVAR:
-        *op = AGG_STDVAR;
-        return;
-    case TOKEN_TOPK:
-        *op = AGG_TOPK;
-        return;
-    case TOKEN_BOTTOMK:
-        *op = AGG_BOTTOMK;
-        return;
-    case TOKEN_COUNT_VALUES:
-        *op = AGG_COUNT_VALUES;
-        return;
-    case TOKEN_QUANTILE:
-        *op = AGG_QUANTILE;
-        return;
-    default:
+    static const enum aggregate_op ops[] = {
+        [TOKEN_SUM] = AGG_SUM,
+        [TOKEN_AVG] = AGG_AVG,
+        [TOKEN_COUNT] = AGG_COUNT,
+        [TOKEN_MIN] = AGG_MIN,
+        [TOKEN_MAX] = AGG_MAX,
+        [TOKEN_GROUP] = AGG_GROUP,
+        [TOKEN_STDDEV] = AGG_STDDEV,
+        [TOKEN_STDVAR] = AGG_STDVAR,
+        [TOKEN_TOPK] = AGG_TOPK,
+        [TOKEN_BOTTOMK] = AGG_BOTTOMK,
+        [TOKEN_COUNT_VALUES] = AGG_COUNT_VALUES,
+        [TOKEN_QUANTILE] = AGG_QUANTILE,
+    };
+
+    if (t->kind == TOKEN_LIMITK || t->kind == TOKEN_LIMIT_RATIO) {
         parser_note_unsupported(p, t->start, "aggregation \"%s\"",
                                 t->kind == TOKEN_LIMITK ? "limitk" : "limit_ratio");
-        *op = AGG_TOPK;
+        return AGG_TOPK;
     }
+    return ops[t->kind];
 }
 
 static bool aggregate_takes_param(enum aggregate_op op)
@@ -368,7 +348,7 @@ static enum err parse_aggregate(struct parser *p, // NOLINT(misc-no-recursion): 
 
     if (n == NULL)
         return parser_error(p);
-    aggregate_op_of(p, op, &n->u.aggregate.op);
+    n->u.aggregate.op = aggregate_op_of(p, op);
     p->aggregation_depth++;
     e = parse_aggregate_parts(p, n, &args);
     p->aggregation_depth--;

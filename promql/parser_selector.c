@@ -266,7 +266,7 @@ static bool matcher_kind_of(enum token_kind k, enum matcher_kind *out)
 static enum err parse_matcher(struct parser *p)
 {
     static const char context[] = "label matching";
-    struct token t = p->token;
+    struct token t = p->token, quoted;
     struct str name = t.text, value;
     enum matcher_kind kind;
     enum err e;
@@ -287,11 +287,8 @@ static enum err parse_matcher(struct parser *p)
     (void)parser_take(p);
     if (!parser_at(p, TOKEN_STRING))
         return parser_unexpected(p, context, "string");
-    {
-        struct token v = parser_take(p);
-
-        e = unquote(p, &v, &value);
-    }
+    quoted = parser_take(p);
+    e = unquote(p, &quoted, &value);
     return e == ERR_OK ? matcher_add(p, kind, name, value, t.start) : e;
 }
 

@@ -688,6 +688,14 @@ static void test_long_chains(void **state)
         CHECK_MSG(parse_code(args, message) == ERR_OK, "%s", message);
         free(args);
     }
+    { /* half a megabyte of labels on either side: no pair by pair comparison */
+        char *include = repeat(") group_left (", "b,", 250000, ") c");
+        char *text = repeat("a + on (", "a,", 250000, include);
+
+        CHECK_MSG(parse_code(text, message) == ERR_OK, "%s", message);
+        free(text);
+        free(include);
+    }
 }
 
 static void test_size_limit(void **state)
