@@ -232,16 +232,13 @@ static enum err one_side_check(struct join *j, size_t signature, struct duplicat
     return ERR_OK;
 }
 
-static enum err one_side_check_all(struct join *j, struct errinfo *ei)
+static enum err one_side_check_all(struct join *j, struct duplicate *first, struct errinfo *ei)
 {
-    struct duplicate first = {.step = SIZE_MAX};
     enum err e = ERR_OK;
 
+    *first = (struct duplicate){.step = SIZE_MAX};
     for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++)
-        e = one_side_check(j, s, &first, ei);
-    if (e == ERR_OK && first.step != SIZE_MAX)
-        e = duplicate_refuse(j, &j->one.vector->rows[first.row],
-                             &j->one.vector->rows[first.earlier], ei);
+        e = one_side_check(j, s, first, ei);
     return e;
 }
 
@@ -329,7 +326,7 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
                           const struct row *one, struct errinfo *ei)
 {
     size_t words = grid_words(&j->plan->grid);
-    uint64_t *steps, common = 0;
+    uint64_t *steps = NULL, common = 0;
     struct row *row;
     enum err e;
 
@@ -346,6 +343,7 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
         e = matched_steps(j, m, &row->labels, &steps, ei);
     if (e != ERR_OK)
         return e;
+    ASSERT(steps != NULL);
     for (size_t w = 0; w < words; w++) {
         uint64_t both = many->present[w] & one->present[w];
 
@@ -363,16 +361,14 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
     return eval_tick(j->ev, j->plan->grid.count, ei);
 }
 
-static enum err join_match(struct join *j, struct errinfo *ei)
+static enum err join_pairs(struct join *j, struct errinfo *ei)
 {
     struct matched *matched = arena_calloc(&j->arena, j->signatures.count, sizeof *matched);
-    enum err e = vector_new(j->ev, &j->plan->grid, &j->out, ei);
+    enum err e = ERR_OK;
 
-    if (e == ERR_OK && matched == NULL)
-        e = arena_refused(&j->arena, ei);
-    if (e == ERR_OK)
-        e = one_side_check_all(j, ei);
-    for (size_t s = 0; s < j->signatures.count && e == ERR_OK; s++)
+    if (matched == NULL)
+        return arena_refused(&j->arena, ei);
+    for (size_t s = 0; s < j->signatures.count; s++)
         label_table_init(&matched[s].by_labels, &j->arena);
     for (size_t a = 0; a < j->many.vector->count && e == ERR_OK; a++) {
         size_t s = j->many.signature[a];
@@ -382,6 +378,39 @@ static enum err join_match(struct join *j, struct errinfo *ei)
                           &j->one.vector->rows[j->one.rows[b]], ei);
     }
     return e;
+}
+
+/* Forgets all steps from `step` on. */
+static void vector_cut(struct vector *v, size_t step)
+{
+    for (size_t i = 0; i < v->count; i++) {
+        v->rows[i].present[step / 64] &= (UINT64_C(1) << (step % 64)) - 1;
+        for (size_t w = step / 64 + 1; w < grid_words(&v->grid); w++)
+            v->rows[i].present[w] = 0;
+    }
+}
+
+static enum err join_match(struct join *j, struct errinfo *ei)
+{
+    struct duplicate first;
+    enum err e = vector_new(j->ev, &j->plan->grid, &j->out, ei);
+
+    if (e == ERR_OK)
+        e = one_side_check_all(j, &first, ei);
+    if (e != ERR_OK)
+        return e;
+    if (first.step == SIZE_MAX)
+        return join_pairs(j, ei);
+    /* The query fails; an ambiguous match at an earlier step goes first. */
+    if (first.step > 0) {
+        vector_cut(j->many.vector, first.step);
+        vector_cut(j->one.vector, first.step);
+        e = join_pairs(j, ei);
+    }
+    if (e != ERR_OK)
+        return e;
+    return duplicate_refuse(j, &j->one.vector->rows[first.row], &j->one.vector->rows[first.earlier],
+                            ei);
 }
 
 enum err eval_binary(struct eval *ev, const struct plan *p, struct vector *lhs, struct vector *rhs,

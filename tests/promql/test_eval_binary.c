@@ -288,6 +288,9 @@ static void compare_query(struct engine *e, const struct shape *s, const char *q
     }
     CHECK_MSG((error != NULL) == (got.ei.code != ERR_OK), "%s seed %llu: %s, want %s", query,
               (unsigned long long)seed, got.ei.message, error == NULL ? "none" : error);
+    /* The first step that fails decides which error it is. */
+    CHECK_MSG(error == NULL || strstr(got.ei.message, error) != NULL, "%s seed %llu: %s, want %s",
+              query, (unsigned long long)seed, got.ei.message, error);
     *failures += error != NULL;
     for (size_t k = 0; error == NULL && k < STEPS; k++)
         compare_step(&got.result, k, &want[k], query, seed);
