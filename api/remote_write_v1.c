@@ -485,15 +485,22 @@ static enum err series_decode_two(struct remote_write_decoder *d, const uint8_t 
 }
 
 /* Takes a whole timeseries field off the reader; false, and nothing is taken, when the next field
- * is none or does not fit. */
+ * is none or does not fit. Most are 128 to 16,383 bytes long: a length of two bytes. */
 static inline bool series_take(struct byte_reader *r, struct bytes *out)
 {
     struct byte_reader ahead = *r;
 
-    if (reader_left(r) == 0 || *r->pos != TAG(1, WIRE_BYTES))
+    if (reader_left(r) < 3 || r->pos[0] != TAG(1, WIRE_BYTES))
         return false;
-    ahead.pos++;
-    *out = bytes_field_read(&ahead);
+    if (r->pos[1] >= 0x80 && r->pos[2] < 0x80) {
+        size_t size = (size_t)(r->pos[1] & 0x7f) | (size_t)r->pos[2] << 7;
+
+        ahead.pos += 3;
+        *out = (struct bytes){reader_take(&ahead, size), size};
+    } else {
+        ahead.pos++;
+        *out = bytes_field_read(&ahead);
+    }
     if (ahead.failed)
         return false;
     *r = ahead;

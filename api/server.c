@@ -6,18 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "api/http_callbacks_internal.h"
 #include "api/http_internal.h"
+#include "api/machine_internal.h"
 #include "base/assert.h"
 #include "base/log.h"
 
 enum {
     LISTEN_BACKLOG = 1024,
     CONNECTION_LIMIT_DEFAULT = 4096,
+    CONNECTION_LIMIT_LEAST = 64,
     CONNECTION_TIMEOUT_DEFAULT_S = 300,
     /* Headers, and the piece of a body that one read gives. */
     CONNECTION_MEMORY_BYTES = 128 << 10,
@@ -97,16 +98,18 @@ static enum err server_listen(struct api_server *s, struct errinfo *ei)
     return ERR_OK;
 }
 
-static unsigned connection_limit(uint32_t wanted)
+/* As many as descriptors and an eighth of the memory allow: a connection's buffer is not charged.
+ */
+static unsigned connection_limit(const struct api_options *o)
 {
-    struct rlimit limit = {0};
-    unsigned count = wanted == 0 ? CONNECTION_LIMIT_DEFAULT : wanted;
+    uint64_t count = o->connection_limit == 0 ? CONNECTION_LIMIT_DEFAULT : o->connection_limit;
+    uint64_t fds = machine_fd_limit();
 
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur > (rlim_t)2 * DESCRIPTORS_RESERVED &&
-        count > limit.rlim_cur - DESCRIPTORS_RESERVED)
-        count = (unsigned)limit.rlim_cur - DESCRIPTORS_RESERVED;
-    return count;
+    if (fds > (uint64_t)2 * DESCRIPTORS_RESERVED && count > fds - DESCRIPTORS_RESERVED)
+        count = fds - DESCRIPTORS_RESERVED;
+    if (o->memory != NULL && count > o->memory->limit_bytes / 8 / CONNECTION_MEMORY_BYTES)
+        count = o->memory->limit_bytes / 8 / CONNECTION_MEMORY_BYTES;
+    return count < CONNECTION_LIMIT_LEAST ? CONNECTION_LIMIT_LEAST : (unsigned)count;
 }
 
 /* libmicrohttpd's own messages: broken connections, mostly. */
@@ -127,7 +130,7 @@ static enum err daemon_start(struct api_server *s, struct errinfo *ei)
     uint32_t threads = s->options.http_threads;
     unsigned timeout_s = s->options.connection_timeout_s == 0 ? CONNECTION_TIMEOUT_DEFAULT_S
                                                               : s->options.connection_timeout_s;
-    unsigned limit = connection_limit(s->options.connection_limit);
+    unsigned limit = connection_limit(&s->options);
 
     if (threads == 0)
         threads = thread_cpu_count();

@@ -30,7 +30,7 @@ struct api_flag {
 struct api_options {
     const char *listen_address;        /* host:port; port 0: any free one */
     uint32_t http_threads;             /* 0: one per core, at least 2 */
-    uint32_t connection_limit;         /* 0: 4096, or what the descriptor limit allows */
+    uint32_t connection_limit;         /* 0: 4096, or fewer where descriptors or memory are short */
     uint32_t connection_timeout_s;     /* idle or stalled; 0: 300 */
     size_t max_request_bytes;          /* decoded remote-write body */
     struct promql_settings promql;     /* memory and samples of one query */

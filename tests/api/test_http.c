@@ -413,7 +413,7 @@ static void test_slow_senders(void **state)
         write_series(&s, "brisk", 0, 10, clock_now_ms(&s.clock) + i, i);
         check_status(&s, "GET", "/api/v1/query?query=brisk", "", NULL, 200);
     }
-    CHECK(budget_used(&s.api->request_memory) < SLOW_COUNT * 100000);
+    CHECK(budget_used(&s.api->request_memory) < SLOW_COUNT * (uint64_t)100000);
     for (size_t i = 0; i < SLOW_COUNT; i++)
         (void)close(fds[i]);
     test_server_stop(&s);
