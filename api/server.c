@@ -113,6 +113,7 @@ static unsigned connection_limit(const struct api_options *o)
 }
 
 /* libmicrohttpd's own messages: broken connections, mostly. */
+static void daemon_log(void *cls, const char *format, va_list args) PRINTF_LIKE(2, 0);
 static void daemon_log(void *cls, const char *format, va_list args)
 {
     char text[512];
