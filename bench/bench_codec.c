@@ -161,7 +161,8 @@ static void verify_all(struct bench *b, const struct columns *c, size_t length)
 
 static struct result measure(struct bench *b, const struct columns *c, size_t length)
 {
-    double values = (double)(SAMPLE_COUNT / length * length * c->count);
+    size_t per_column = SAMPLE_COUNT - SAMPLE_COUNT % length;
+    double values = (double)(per_column * c->count);
     uint64_t encode_ns = UINT64_MAX, decode_ns = UINT64_MAX, start, spent;
 
     for (int i = 0; i < REPEATS; i++) {
@@ -200,7 +201,8 @@ static void report_zstd(struct bench *b, const char *name, const struct columns 
     static const int levels[] = {1, 3, 9};
     size_t bound = ZSTD_compressBound(PAGE_SIZE), packed_size = 0;
     uint8_t *packed = malloc(bound);
-    double values = (double)(SAMPLE_COUNT / length * length * c->count);
+    size_t per_column = SAMPLE_COUNT - SAMPLE_COUNT % length;
+    double values = (double)(per_column * c->count);
 
     if (packed == NULL)
         fail("no memory");
@@ -252,7 +254,8 @@ static struct columns fleet_columns(uint32_t node_count)
             if (fleet_node_scrape(nodes, node, &samples) != SERIES_PER_NODE)
                 fail("a node has 1,000 series without churn");
             for (size_t i = 0; i < SERIES_PER_NODE; i++)
-                c.values[(node * SERIES_PER_NODE + i) * SAMPLE_COUNT + scrape] = samples[i].value;
+                c.values[((size_t)node * SERIES_PER_NODE + i) * SAMPLE_COUNT + scrape] =
+                    samples[i].value;
         }
     }
     for (size_t i = 0; i < c.count; i++)

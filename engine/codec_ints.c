@@ -17,10 +17,10 @@
  * All arithmetic wraps at 64 bits, so every column of integers can be stored in every order; size
  * alone decides. docs/formats/chunk-codecs.md has the whole format.
  */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "engine/codec_internal.h"
 
 enum {
@@ -280,7 +280,8 @@ static void outliers_weigh(const struct candidate *c, unsigned width, struct cod
 /* Second differences pay only for smooth curves; two blocks of them tell. */
 static bool second_order_pays(struct codec_scratch *s, size_t n)
 {
-    size_t m = n - 2 < 2 * CODEC_STAT_BLOCK ? n - 2 : 2 * CODEC_STAT_BLOCK;
+    const size_t two = (size_t)2 * CODEC_STAT_BLOCK;
+    size_t m = n - 2 < two ? n - 2 : two;
     int64_t *mins = s->block_min[2], *maxs = s->block_max[2];
     unsigned narrower = 0;
 
@@ -295,8 +296,9 @@ static bool second_order_pays(struct codec_scratch *s, size_t n)
 void codec_ints_plan(struct codec_scratch *s, size_t n, struct codec_ints_plan *plan)
 {
     struct candidate c, narrowest = {.order = 0};
-    unsigned width, width_best = UINT_MAX;
+    unsigned width, width_best = 0;
 
+    ASSERT(n > 0);
     *plan = (struct codec_ints_plan){.size = SIZE_MAX};
     for (unsigned order = 0; order <= ORDER_MAX && order < n; order++) {
         if (order == 2 && (n < 4 || !second_order_pays(s, n)))
@@ -306,7 +308,7 @@ void codec_ints_plan(struct codec_scratch *s, size_t n, struct codec_ints_plan *
         if (c.differ == 0) /* all residuals are equal: nothing will be smaller */
             return;
         width = usual_width(&c, shift_of(&c));
-        if (width < width_best) {
+        if (order == 0 || width < width_best) {
             width_best = width;
             narrowest = c;
         }

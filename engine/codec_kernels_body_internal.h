@@ -178,13 +178,14 @@ static size_t unpack_eights(const uint8_t *p, size_t size, size_t count, uint64_
                             unsigned shift, unsigned width, codec_word *out)
 {
     const long long eight = 0x0706050403020100, ones = 0x0101010101010101;
+    const unsigned pair = 2 * width;
     size_t start[4], i = 0;
     long long byte[8], bit[8];
 
-    for (unsigned k = 0; k < 4; k++) {
-        unsigned phase = (2 * k * width) & 7;
+    for (size_t k = 0; k < 4; k++) {
+        unsigned phase = (unsigned)(k * pair) & 7;
 
-        start[k] = (2 * k * width) >> 3;
+        start[k] = (k * pair) >> 3;
         byte[2 * k] = eight;
         bit[2 * k] = phase;
         byte[2 * k + 1] = eight + ones * ((phase + width) >> 3);

@@ -44,13 +44,25 @@ static bool decimal_fits(double v, unsigned exponent, uint64_t *x)
     return double_bits((double)(int64_t)v) == double_bits(v);
 }
 
-/* The smallest exponent from `from` on that fits, or CODEC_EXPONENT_MAX + 1. */
+/*
+ * The smallest exponent from `from` on that fits, or CODEC_EXPONENT_MAX + 1. What fits one exponent
+ * fits all larger ones until the integer reaches 2^51 (ten times the integer over ten times the
+ * power is the same quotient), so the largest of these tells whether any does.
+ */
 static unsigned exponent_of(double v, unsigned from)
 {
+    unsigned largest = CODEC_EXPONENT_MAX;
     uint64_t x;
 
-    while (from <= CODEC_EXPONENT_MAX && !decimal_fits(v, from, &x))
+    if (decimal_fits(v, from, &x))
+        return from;
+    while (largest > from && !(__builtin_fabs(v) * codec_powers[largest] < 0x1p51))
+        largest--;
+    if (largest == from || !decimal_fits(v, largest, &x))
+        return CODEC_EXPONENT_MAX + 1;
+    do
         from++;
+    while (from < largest && !decimal_fits(v, from, &x));
     return from;
 }
 

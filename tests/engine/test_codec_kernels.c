@@ -11,21 +11,17 @@
 
 enum { COUNT_MAX = 300 };
 
-static const struct codec_kernels *const *builds(void)
+/* The builds this CPU can run, one after the other: NULL gives the first, the last gives NULL. */
+static const struct codec_kernels *build_after(const struct codec_kernels *k)
 {
-    static const struct codec_kernels *list[3] = {&codec_kernels_portable};
-
+    if (k == NULL)
+        return &codec_kernels_portable;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        list[1] = &codec_kernels_avx2;
+    if (k == &codec_kernels_portable && __builtin_cpu_supports("avx2"))
+        return &codec_kernels_avx2;
 #endif
-    return list;
+    return NULL;
 }
-
-#define EACH_BUILD(k)                                                                              \
-    const struct codec_kernels *const *k##_list = builds(), *k = *k##_list;                        \
-    k != NULL;                                                                                     \
-    k = *++k##_list
 
 static size_t random_count(struct test_random *r)
 {
@@ -53,12 +49,13 @@ static void packed_numbers_come_back(void **state)
                 plain = width == 0 ? 0 : test_random_u64(&r) >> (64 - width);
                 d[i] = (plain << shift) + base;
             }
-            for (EACH_BUILD(k)) {
+            for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
                 k->pack(d, count, base, shift, width, packed);
                 memcpy(exact, packed, size);
-                for (EACH_BUILD(other)) {
+                for (const struct codec_kernels *o = build_after(NULL); o != NULL;
+                     o = build_after(o)) {
                     memset(got, 0xee, sizeof got);
-                    other->unpack(exact, size, count, base, shift, width, got);
+                    o->unpack(exact, size, count, base, shift, width, got);
                     for (size_t i = 0; i < count; i++)
                         CHECK_MSG(got[i] == d[i], "width %u shift %u i %zu of %zu", width, shift, i,
                                   count);
@@ -91,7 +88,7 @@ static void ranges_and_differences_are_right(void **state)
 
         for (size_t i = 0; i <= m; i++)
             x[i] = (test_random_u64(&r) >> narrow) - (UINT64_C(1) << 63 >> narrow);
-        for (EACH_BUILD(k)) {
+        for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
             k->differences(x, d, m);
             differ = k->ranges(d, m, mins, maxs);
             for (size_t b = 0; b * CODEC_STAT_BLOCK < m; b++) {
@@ -131,7 +128,7 @@ static void sums_and_changes_are_right(void **state)
         column_fill(&r, round % 2 == 0 ? COLUMN_TOGGLE : COLUMN_STEPS, v, n);
         for (size_t i = 1; i < n; i++)
             changes += double_bits(v[i]) != double_bits(v[i - 1]);
-        for (EACH_BUILD(k)) {
+        for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
             uint64_t sum = 0;
 
             CHECK(k->changes(v, n) == changes);
@@ -159,7 +156,7 @@ static void integers_become_doubles(void **state)
             x[i] = test_random_u64(&r) >> test_random_below(&r, 64);
             x[i] = test_random_below(&r, 2) == 0 ? x[i] : 0 - x[i];
         }
-        for (EACH_BUILD(k)) {
+        for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
             for (size_t i = 0; i < n; i++)
                 a[i] = x[i];
             k->decimal_to(a, n, codec_powers[e]);
@@ -182,7 +179,7 @@ static void decimals_are_proved(void **state)
         unsigned e = (unsigned)test_random_below(&r, CODEC_EXPONENT_MAX + 1);
 
         column_fill(&r, (enum column_model)test_random_below(&r, COLUMN_MODEL_COUNT), v, n);
-        for (EACH_BUILD(k)) {
+        for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
             size_t bad = k->decimal_from(v, n, codec_powers[e], x), refuted = 0;
 
             for (size_t i = 0; i < n; i++)
@@ -193,7 +190,7 @@ static void decimals_are_proved(void **state)
             bad_before = bad;
         }
     }
-    for (EACH_BUILD(k)) {
+    for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
         const double sound[] = {0, 1, -1, 12.34, -0.01, 0x1p51 / 100 - 1, 99999999.99};
         const double unsound[] = {-0.0, 0.001, 1e300, -1e18, 0x1p52, __builtin_inf()};
 
