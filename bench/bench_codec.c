@@ -338,6 +338,19 @@ static double next_bursts(double before, size_t i, uint64_t *state)
 {
     return before + (double)(next_random(state) % (i / 128 % 4 == 0 ? 65536 : 4));
 }
+/* Binomial, close to normal with a standard deviation of 8: requests of a busy service. */
+static double next_requests(double before, size_t i, uint64_t *state)
+{
+    (void)i;
+    return before + 1000 + __builtin_popcountll(next_random(state)) +
+           __builtin_popcountll(next_random(state)) + __builtin_popcountll(next_random(state)) +
+           __builtin_popcountll(next_random(state));
+}
+/* The same without a sum: a temperature in tenths about a middle. */
+static double next_temperature(double before, size_t i, uint64_t *state)
+{
+    return next_requests(0 * before, i, state) / 10;
+}
 static double next_toggle(double before, size_t i, uint64_t *state)
 {
     (void)before;
@@ -346,10 +359,16 @@ static double next_toggle(double before, size_t i, uint64_t *state)
 }
 
 static const struct other_model other_models[] = {
-    {"double_uniform", 53, next_double}, {"double_normal", NAN, next_normal},
-    {"double_walk", NAN, next_walk},     {"float", 23, next_float},
-    {"counter_resets", 8, next_reset},   {"memory_pages", 6, next_pages},
-    {"bursts", 5.5, next_bursts},        {"toggle", 1, next_toggle},
+    {"double_uniform", 53, next_double},
+    {"double_normal", NAN, next_normal},
+    {"double_walk", NAN, next_walk},
+    {"float", 23, next_float},
+    {"counter_resets", 8, next_reset},
+    {"memory_pages", 6, next_pages},
+    {"bursts", 5.5, next_bursts},
+    {"requests", 5.047, next_requests}, /* log2(8 * sqrt(2 pi e)) */
+    {"temperature", 5.047, next_temperature},
+    {"toggle", 1, next_toggle},
 };
 
 static void report_other_models(struct bench *b)
