@@ -221,7 +221,7 @@ static void report_zstd(struct bench *b, const char *name, const struct columns 
             packed_size += size;
         }
         spent = clock_thread_cpu_ns() - start;
-        printf("codec_zstd%d_%s_%zu %.3f of the size, %.2f ns/value\n", levels[k], name, length,
+        printf("codec_zstd%d_%s_%zu %.4f of the size, %.2f ns/value\n", levels[k], name, length,
                (double)packed_size / (double)b->bytes_used, (double)spent / values);
     }
     free(packed);

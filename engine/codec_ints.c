@@ -17,9 +17,6 @@
  * All arithmetic wraps at 64 bits, so every column of integers can be stored in every order; size
  * alone decides. docs/formats/chunk-codecs.md has the whole format.
  */
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/assert.h"
 #include "engine/codec_internal.h"
 
@@ -132,21 +129,18 @@ static size_t blocks_size(const struct candidate *c, unsigned log, unsigned shif
     return size;
 }
 
-static int compare_int64(const void *a, const void *b)
-{
-    int64_t x, y;
-
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    return x < y ? -1 : x > y;
-}
-
+/* Sorts by insertion: there are at most 256, mostly 15, and qsort() may allocate. */
 static int64_t median(const int64_t *values, size_t count)
 {
     int64_t sorted[CODEC_STAT_BLOCK_MAX];
 
-    memcpy(sorted, values, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_int64);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = i;
+
+        for (; at > 0 && sorted[at - 1] > values[i]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = values[i];
+    }
     return sorted[count / 2];
 }
 
