@@ -229,18 +229,25 @@ static void test_every_allocation(void **state)
     fake_engine_free(e);
 }
 
+static size_t repeat(char *out, const char *part, size_t count)
+{
+    size_t size = strlen(part);
+
+    for (size_t i = 0; i < count; i++)
+        memcpy(out + i * size, part, size);
+    return size * count;
+}
+
 /* `count` times `open`, then the middle, then `count` times `close`. */
 static char *nest(const char *open, const char *middle, const char *close, size_t count)
 {
-    size_t size = (strlen(open) + strlen(close)) * count + strlen(middle) + 1;
-    char *text = malloc(size), *at = text;
+    char *text = calloc((strlen(open) + strlen(close)) * count + strlen(middle) + 1, 1);
+    size_t n;
 
     CHECK(text != NULL);
-    for (size_t i = 0; i < count; i++)
-        at = stpcpy(at, open);
-    at = stpcpy(at, middle);
-    for (size_t i = 0; i < count; i++)
-        at = stpcpy(at, close);
+    n = repeat(text, open, count);
+    n += repeat(text + n, middle, 1);
+    (void)repeat(text + n, close, count); /* the rest is zero already */
     return text;
 }
 
