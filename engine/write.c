@@ -216,21 +216,25 @@ static inline struct series *item_series(const struct shard *s, const struct wri
     return series_at(&s->series, front_target_slot(item->target));
 }
 
-/* Fetches the structs of a shard's first group while the shard before it is worked on. */
+/* Fetches the structs of a group while the one before it is worked on. */
+static void prefetch_group(const struct shard *s, const struct write_item *items, size_t count)
+{
+    for (size_t i = 0; i < count && i < GROUP_SERIES; i++)
+        __builtin_prefetch(item_series(s, &items[i]), 1);
+}
+
 static void prefetch_shard(const struct write_request *r, uint32_t shard)
 {
     const struct write_scratch *scratch = r->scratch;
     uint32_t begin = shard == 0 ? 0 : scratch->shard_end[shard - 1];
-    uint32_t end = scratch->shard_end[shard];
 
-    if (end - begin > GROUP_SERIES)
-        end = begin + GROUP_SERIES;
-    for (uint32_t i = begin; i < end; i++)
-        __builtin_prefetch(item_series(&r->engine->shards[shard], &scratch->order[i]), 1);
+    prefetch_group(&r->engine->shards[shard], scratch->order + begin,
+                   scratch->shard_end[shard] - begin);
 }
 
-/* At most GROUP_SERIES series of one shard. A key whose series is gone takes the slow path later:
- * it is moved to the front of `items`, behind *stale_count others. */
+/* At most GROUP_SERIES series of one shard, whose structs are on their way into the cache. A key
+ * whose series is gone takes the slow path later: it is moved to the front of `items`, behind
+ * *stale_count others. */
 static enum err write_group(struct write_request *r, struct shard *s, struct write_item *items,
                             size_t count, uint32_t *stale_count)
 {
@@ -238,10 +242,8 @@ static enum err write_group(struct write_request *r, struct shard *s, struct wri
     struct shard_session session;
     enum err e = ERR_OK;
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         series[i] = item_series(s, &items[i]);
-        __builtin_prefetch(series[i], 1);
-    }
     write_session_begin(r, &session, s);
     for (size_t i = 0; i < count; i++)
         if (series[i]->open_tail != 0)
@@ -261,6 +263,7 @@ static enum err write_group(struct write_request *r, struct shard *s, struct wri
 static enum err write_known(struct write_request *r, uint32_t shard, struct errinfo *ei)
 {
     struct write_scratch *scratch = r->scratch;
+    struct shard *s = &r->engine->shards[shard];
     uint32_t begin = shard == 0 ? 0 : scratch->shard_end[shard - 1];
     uint32_t end = scratch->shard_end[shard];
     enum err e = ERR_OK;
@@ -269,7 +272,8 @@ static enum err write_known(struct write_request *r, uint32_t shard, struct erri
     for (uint32_t at = begin; at < end && e == ERR_OK;) {
         uint32_t count = end - at < GROUP_SERIES ? end - at : GROUP_SERIES, stale = 0;
 
-        e = write_group(r, &r->engine->shards[shard], scratch->order + at, count, &stale);
+        prefetch_group(s, scratch->order + at + count, end - at - count);
+        e = write_group(r, s, scratch->order + at, count, &stale);
         for (uint32_t i = 0; i < stale && e == ERR_OK; i++)
             e = write_unknown_series(r, scratch->order[at + i].series, ei);
         at += count;

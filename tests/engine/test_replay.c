@@ -89,6 +89,32 @@ static void test_limit_lowered(void **state)
     fs_free(fs);
 }
 
+/* A server may stop before replay: nothing is written, nothing is lost. */
+static void test_close_before_replay(void **state)
+{
+    struct fs *fs = fs_new(4);
+    struct clock clock;
+    struct engine_options options = {.fs = fs, .clock = &clock};
+    struct errinfo ei = {0};
+    struct engine *e;
+    struct kit k;
+
+    (void)state;
+    clock_init_fake(&clock, T0);
+    kit_open(&k, fs, NULL);
+    kit_put(&k, "__name__=m", T0, 1);
+    kit_close(&k);
+    CHECK_OK(engine_open(&options, &e, &ei), &ei);
+    CHECK(engine_admit(e, NULL) == ERR_UNAVAILABLE);
+    CHECK_OK(engine_close(e, 1000, &ei), &ei);
+    CHECK_OK(engine_open(&options, &e, &ei), &ei);
+    engine_abandon(e);
+    kit_open(&k, fs, NULL);
+    kit_check(&k, "__name__=m", 1, (int64_t[]){T0}, (double[]){1});
+    kit_close(&k);
+    fs_free(fs);
+}
+
 /* The manifest decides, not the options. */
 static void test_manifest_rules(void **state)
 {
@@ -271,8 +297,11 @@ static void test_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restart),        cmocka_unit_test(test_limit_lowered),
-        cmocka_unit_test(test_manifest_rules), cmocka_unit_test(test_manifest_codec),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_limit_lowered),
+        cmocka_unit_test(test_close_before_replay),
+        cmocka_unit_test(test_manifest_rules),
+        cmocka_unit_test(test_manifest_codec),
         cmocka_unit_test(test_model),
     };
 
