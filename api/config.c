@@ -233,7 +233,74 @@ static enum err scalar_copy(struct parser *p, const char *what, struct str *out)
     return ERR_OK;
 }
 
-static enum err external_label_parse(struct parser *p, struct label **items, size_t *count)
+static bool is_name_char(char c, bool first)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (!first && c >= '0' && c <= '9');
+}
+
+/* Length of the reference to an environment variable at text[0] == '$', its name in *name: `$$`
+ * (empty name), `$NAME` or `${NAME}`; 1 with an empty name for a lone '$', which goes. */
+static size_t variable_read(struct str text, struct str *name)
+{
+    size_t size = 1;
+
+    *name = (struct str){"", 0};
+    if (text.size > 1 && text.data[1] == '{') {
+        const char *end = memchr(text.data, '}', text.size);
+
+        if (end == NULL)
+            return 2; /* "${" without an end goes, as in Prometheus */
+        *name = (struct str){text.data + 2, (size_t)(end - text.data) - 2};
+        return (size_t)(end - text.data) + 1;
+    }
+    while (size < text.size && is_name_char(text.data[size], size == 1))
+        size++;
+    *name = (struct str){text.data + 1, size - 1};
+    return size;
+}
+
+/* Puts environment variables into an external label's value, as Prometheus does; `$$` is a dollar.
+ * A variable that is not set is an empty text and a warning. */
+static enum err variables_expand(struct parser *p, const struct key *key, struct str *value)
+{
+    struct arena *arena = &p->config->arena;
+    struct str rest = *value, out = {"", 0};
+    enum err e = ERR_OK;
+
+    while (e == ERR_OK && rest.size > 0) {
+        const char *dollar = memchr(rest.data, '$', rest.size);
+        size_t plain = dollar == NULL ? rest.size : (size_t)(dollar - rest.data), step = 0;
+        struct str ref = {rest.data + plain, rest.size - plain}, name = {0};
+        const char *text = "";
+
+        if (ref.size > 1 && ref.data[1] == '$') {
+            text = "$";
+            step = 2;
+        } else if (ref.size > 0) {
+            char *name0 = NULL;
+
+            step = variable_read(ref, &name);
+            name0 = arena_memdup0(arena, name.data, name.size);
+            text = name0 == NULL ? NULL : getenv(name0); /* NOLINT(concurrency-mt-unsafe): start */
+            if (text == NULL) {
+                text = "";
+                e = warning_add(p, key, "names an environment variable that is not set");
+            }
+        }
+        out.data = arena_printf(arena, "%.*s%.*s%s", STR_ARGS(out), (int)plain, rest.data, text);
+        if (out.data == NULL)
+            return errinfo_set(p->ei, ERR_NOMEM, 0, "configuration");
+        out.size += plain + strlen(text);
+        rest.data += plain + step;
+        rest.size -= plain + step;
+    }
+    *value = out;
+    return e;
+}
+
+static enum err external_label_parse(struct parser *p, const struct key *key, struct label **items,
+                                     size_t *count)
 {
     yaml_mark_t at = p->event.start_mark;
     struct label label = {0};
@@ -249,6 +316,8 @@ static enum err external_label_parse(struct parser *p, struct label **items, siz
         e = next(p);
     if (e == ERR_OK)
         e = scalar_copy(p, "a label's value", &label.value);
+    if (e == ERR_OK)
+        e = variables_expand(p, key, &label.value);
     if (e != ERR_OK)
         return e;
     grown = arena_grow_array(&p->config->arena, *items, *count, *count + 1, sizeof *grown);
@@ -275,7 +344,7 @@ static enum err external_labels_parse(struct parser *p, const struct key *key)
             return e;
         if (p->event.type == YAML_MAPPING_END_EVENT)
             break;
-        e = external_label_parse(p, &items, &count);
+        e = external_label_parse(p, key, &items, &count);
         if (e != ERR_OK)
             return e;
     }

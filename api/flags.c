@@ -312,6 +312,7 @@ static enum flags_outcome wrong(struct byte_writer *why, const char *format, ...
     va_list args;
 
     va_start(args, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist*): a false alarm of clang-tidy 14 */
     (void)vsnprintf(text, sizeof text, format, args); /* may cut */
     va_end(args);
     writer_reset(why);
@@ -323,9 +324,7 @@ static enum flags_outcome value_set(struct reading *in, enum flag_id id, const c
 {
     const struct flag_spec *spec = &specs[id];
 
-    if (in->given[id])
-        return wrong(in->why, "flag --%s is given twice", spec->name);
-    in->given[id] = true;
+    in->given[id] = true; /* given twice: the last one counts, so that scripts can have defaults */
     in->text[id] = text;
     if (!value_parse(spec, text, in->machine_memory_bytes, &in->number[id]))
         return wrong(in->why, "\"%s\" is no value for --%s", text, spec->name);

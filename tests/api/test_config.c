@@ -1,6 +1,8 @@
 /* The configuration file: what it sets, what it warns of, and where it is wrong. */
 #include "tests/lib/test_cmocka.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/config.h"
@@ -70,6 +72,38 @@ static void test_warnings(void **state)
         CHECK(strstr(c.warnings[i], named[i]) != NULL);
     CHECK(c.out_of_order_time_window_ms == 1800000);
     config_done(&c);
+}
+
+static void test_environment_variables(void **state)
+{
+    static const struct {
+        const char *value, *want;
+        size_t warnings;
+    } cases[] = {
+        {"plain", "plain", 0},
+        {"$RIMSTONE_TEST", "west", 0},
+        {"a-${RIMSTONE_TEST}-b", "a-west-b", 0},
+        {"$$RIMSTONE_TEST", "$RIMSTONE_TEST", 0},
+        {"x$RIMSTONE_NOT_SET.y", "x.y", 1},
+        {"end$", "end", 1},
+        {"${RIMSTONE_TEST", "RIMSTONE_TEST", 1},
+    };
+
+    (void)state;
+    CHECK(setenv("RIMSTONE_TEST", "west", 1) == 0); /* NOLINT(concurrency-mt-unsafe): one thread */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[200];
+        struct config c;
+        struct errinfo ei = {0};
+
+        (void)snprintf(text, sizeof text, "global: {external_labels: {a: \"%s\"}}", cases[i].value);
+        config_init(&c);
+        CHECK_OK(config_parse(&c, "x.yml", str_from(text), &ei), &ei);
+        CHECK_MSG(str_equal(c.external_labels.items[0].value, str_from(cases[i].want)), "%.*s",
+                  STR_ARGS(c.external_labels.items[0].value));
+        CHECK(c.warning_count == cases[i].warnings);
+        config_done(&c);
+    }
 }
 
 /* Every refusal begins with the file, the line and the column. */
@@ -142,11 +176,9 @@ static void test_missing_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meaningful_keys),
-        cmocka_unit_test(test_empty),
-        cmocka_unit_test(test_warnings),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_meaningful_keys), cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_warnings),        cmocka_unit_test(test_environment_variables),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_deep_nesting_is_refused),
         cmocka_unit_test(test_missing_file),
     };
 
