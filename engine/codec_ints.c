@@ -134,6 +134,7 @@ static int64_t median(const int64_t *values, size_t count)
 {
     int64_t sorted[CODEC_STAT_BLOCK_MAX];
 
+    ASSERT(count > 0);
     for (size_t i = 0; i < count; i++) {
         size_t at = i;
 
