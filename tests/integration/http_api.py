@@ -87,6 +87,7 @@ class ReadApi(ServerCase):
         for value in (math.nan, math.inf, -math.inf, 1e-7, 1e21, 0.1, -0.0, 5e-324):
             labels = {"__name__": "special", "value": repr(value)}
             series.append((labels, [(START_MS, value)]))
+        series.append(({"__name__": "level"}, [(START_MS + i * 1000, float(i)) for i in range(60)]))
         series.append(({"__name__": "dotted.name", "a-b": 'qu"ote\\and\nnewline ü'}, [(START_MS, 1.0)]))
         answer = cls.client.write(series)
         assert answer.status in (200, 204), answer
@@ -176,10 +177,11 @@ class ReadApi(ServerCase):
 
     def test_query_annotations(self):
         answer = self.client.get(
-            "/api/v1/query", {"query": "rate(special[5m])", "time": self.at()}
+            "/api/v1/query", {"query": "rate(level[5m])", "time": self.at(60)}
         )
         self.assert_success(answer)
-        self.assertTrue(any("special" in text for text in answer.json["infos"]), answer)
+        infos = answer.json["infos"]
+        self.assertTrue(any("level" in text and "(1:6)" in text for text in infos), infos)
 
     def test_query_errors(self):
         for params, pieces in (
@@ -312,7 +314,7 @@ class ReadApi(ServerCase):
     def test_label_values(self):
         self.assertEqual(self.get_data("/api/v1/label/instance/values"), ["a", "b", "c"])
         self.assertEqual(self.get_data("/api/v1/label/nothing/values"), [])
-        names = ["dotted.name", "http_requests_total", "special"]
+        names = ["dotted.name", "http_requests_total", "level", "special"]
         self.assertEqual(self.get_data("/api/v1/label/__name__/values"), names)
         data = self.get_data("/api/v1/label/instance/values", **{"match[]": '{job="api"}'})
         self.assertEqual(data, ["a", "b"])
@@ -711,10 +713,14 @@ class SmallLimits(ServerCase):
     def test_samples_of_a_query(self):
         samples = [(START_MS + i, float(i)) for i in range(2000)]
         self.assert_written(self.client.write([({"__name__": "many"}, samples)]))
-        answer = self.client.get(
-            "/api/v1/query", {"query": "sum_over_time(many[1h])", "time": START_MS / 1000 + 60}
-        )
+        # What counts is held at once: a result, or what a sort or a join waits for.
+        at = START_MS / 1000 + 60
+        answer = self.client.get("/api/v1/query", {"query": "many[1h]", "time": at})
         self.assert_error(answer, 422, "execution", "too many samples")
+        params = {"query": "many", "start": at, "end": at + 250, "step": "0.2"}
+        answer = self.client.get("/api/v1/query_range", params)
+        self.assert_error(answer, 422, "execution", "too many samples")
+        self.query("many[500ms]", time=at)
 
     def test_timeout_of_a_query(self):
         # Ten thousand steps of a subquery of thousands each: far beyond a second of work.

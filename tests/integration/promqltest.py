@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs scripts in Prometheus's test language through `rimtool promqltest`.
+"""Runs scripts in Prometheus's test language through `rimtool promqltest --experimental`.
 
 tests/promql always; Prometheus's own scripts where they are at hand (a folder `shared/promqltest`
 beside the repository, or PROMQLTEST_DIR), where some must pass in a fixed number of evals.
@@ -35,7 +35,7 @@ LAST_LINE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 def run(path):
     """(passed, failed, skipped, output) of one script."""
     done = subprocess.run(
-        [RIMTOOL, "promqltest", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [RIMTOOL, "promqltest", "--experimental", path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, timeout=300, check=False,
     )
     lines = done.stdout.splitlines()
