@@ -419,6 +419,41 @@ static void test_slow_senders(void **state)
     test_server_stop(&s);
 }
 
+/* Whatever a request breaks off at, nothing of it stays. */
+static void test_broken_off_requests(void **state)
+{
+    static const char *const starts[] = {
+        "GET /api/v1/quer",
+        "GET /api/v1/query?query=1 HTTP/1.1\r\n",
+        "GET /api/v1/query?query=1 HTTP/1.1\r\nHost: x\r\nAccept-Enc",
+        "GET /api/v1/query?query=1 HTTP/1.1\r\nno header at all\r\n\r\n",
+        "GET /api/v1/query?query=1 HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n",
+        "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
+        "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\nContent-Type: "
+        "application/x-www-form-urlencoded\r\n\r\nquery=",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    };
+    struct test_server s;
+    uint64_t deadline_ns = clock_mono_ns() + 20000000000U;
+
+    (void)state;
+    test_server_start(&s, &(struct test_server_options){0});
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        int fd = http_connect(s.port);
+
+        http_send_text(fd, starts[i]);
+        check_status(&s, "GET", "/-/healthy", "", NULL, 200);
+        (void)close(fd);
+    }
+    while (atomic_load(&s.api->active_count) != 0) {
+        CHECK(clock_mono_ns() < deadline_ns);
+        (void)sched_yield();
+    }
+    test_server_stop(&s);
+}
+
 /* Bodies beyond the memory for requests get 503, and all is well when they are gone. */
 static void test_memory_for_bodies(void **state)
 {
@@ -651,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_streamed_series),
         cmocka_unit_test(test_reader_that_leaves_midway),
         cmocka_unit_test(test_slow_senders),
+        cmocka_unit_test(test_broken_off_requests),
         cmocka_unit_test(test_memory_for_bodies),
         cmocka_unit_test(test_client_that_leaves_stops_its_query),
         cmocka_unit_test(test_queued_query_whose_client_left_never_runs),
