@@ -190,11 +190,25 @@ bool commit_sync_needed(const struct wal *w)
 static void segment_distrust(struct wal *w, uint64_t keep_size)
 {
     uint32_t number = w->segment->number;
+    uint64_t size = w->segment->size;
+    uint64_t *highest = TAKE(w->segment->highest);
+    bool is_only;
 
-    if (segment_give_up(w->fs, TAKE(w->segment), keep_size)) {
+    if (keep_size < SEGMENT_HEADER_SIZE)
+        keep_size = SEGMENT_HEADER_SIZE;
+    /* A cut that runs now counts on this file to stay behind as the newest. */
+    mutex_lock(&w->ledger.cut_lock);
+    is_only = ledger_set_current(&w->ledger, 0);
+    if (segment_give_up(w->fs, TAKE(w->segment), keep_size, is_only)) {
         w->resume_segment = number;
         w->resume_size = keep_size;
+        log_size_add(w, (int64_t)keep_size - (int64_t)size, 0);
+        ledger_push(&w->ledger, number, keep_size, highest);
+    } else {
+        log_size_add(w, -(int64_t)size, -1);
+        free(highest);
     }
+    mutex_unlock(&w->ledger.cut_lock);
 }
 
 enum err commit_sync(struct wal *w, struct errinfo *ei)
@@ -229,14 +243,40 @@ enum err commit_segment_open(struct wal *w, struct errinfo *ei)
     }
     header.resume_segment = w->resume_segment;
     header.resume_size = w->resume_size;
-    e = segment_create(w->fs, &header, &fresh, ei);
+    /* For the current one and, should it fail, for the fresh one: giving up must not fail. */
+    e = ledger_reserve(&w->ledger, 2, ei);
+    if (e == ERR_OK)
+        e = segment_create(w->fs, &header, &fresh, ei);
     if (e != ERR_OK)
         return e;
+    if (w->segment != NULL)
+        ledger_push(&w->ledger, w->segment->number, w->segment->size, TAKE(w->segment->highest));
     segment_close(w->segment);
     w->segment = fresh;
+    (void)ledger_set_current(&w->ledger, fresh->number); /* whether others are there: no matter */
+    log_size_add(w, (int64_t)fresh->size, 1);
     atomic_store_explicit(&w->stat_segment, fresh->number, memory_order_relaxed);
     wal_gauge_set(w->metrics.segment_current, fresh->number);
     return ERR_OK;
+}
+
+/* Goes on in a new segment; the one before, if any, is finished. */
+static enum err segment_change(struct wal *w, struct errinfo *ei)
+{
+    if (w->options.sync == WAL_SYNC_INTERVAL && commit_sync_needed(w)) {
+        enum err e = commit_sync(w, ei);
+
+        if (e != ERR_OK)
+            return e;
+    }
+    return commit_segment_open(w, ei);
+}
+
+enum err commit_segment_rotate(struct wal *w, struct errinfo *ei)
+{
+    if (w->segment == NULL || w->segment->size == SEGMENT_HEADER_SIZE)
+        return ERR_OK;
+    return segment_change(w, ei);
 }
 
 /* Makes the current segment one that takes `size` more bytes. */
@@ -247,13 +287,7 @@ static enum err segment_ensure(struct wal *w, uint64_t size, struct errinfo *ei)
     if (seg != NULL &&
         (seg->size == SEGMENT_HEADER_SIZE || seg->size + size <= w->options.segment_size_bytes))
         return ERR_OK;
-    if (seg != NULL && w->options.sync == WAL_SYNC_INTERVAL && commit_sync_needed(w)) {
-        enum err e = commit_sync(w, ei);
-
-        if (e != ERR_OK)
-            return e;
-    }
-    return commit_segment_open(w, ei);
+    return segment_change(w, ei);
 }
 
 static int frame_stamp(struct wal *w, struct frame *f, struct iovec *iov)
@@ -354,14 +388,16 @@ static void frames_publish(struct wal *w, uint64_t size)
             w->pending[kept++] = f;
             continue;
         }
-        atomic_store_explicit(&w->durable_sequences[h->shard],
-                              h->first_sequence + h->entry_count - 1, memory_order_release);
+        w->segment->highest[h->shard] = h->first_sequence + h->entry_count - 1;
+        atomic_store_explicit(&w->durable_sequences[h->shard], w->segment->highest[h->shard],
+                              memory_order_release);
         samples += f->batch.sample_count;
         payload_bytes += h->stored_size;
         frame_recycle(w, f);
     }
     frame_count = w->pending_count - kept;
     w->pending_count = kept;
+    log_size_add(w, (int64_t)size, 0);
     atomic_fetch_sub_explicit(&w->backlog_bytes, (int64_t)payload_bytes, memory_order_relaxed);
     stat_add(&w->stat_bytes, w->metrics.bytes_written, size);
     stat_add(&w->stat_frames, w->metrics.frames, frame_count);

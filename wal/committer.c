@@ -4,6 +4,7 @@
  * waited commit_delay_ms; after a failed commit until its retry is due.
  */
 #include "base/assert.h"
+#include "base/log.h"
 #include "wal/wal_internal.h"
 
 enum { NS_PER_MS = 1000000 };
@@ -121,7 +122,7 @@ static void sleep_retry(struct wal *w)
     } while (w->stop != STOP_ABANDON && cond_wait_until(&w->wake, &w->lock, deadline));
 }
 
-enum step { STEP_COMMIT, STEP_SYNC, STEP_END };
+enum step { STEP_COMMIT, STEP_SYNC, STEP_ROTATE, STEP_END };
 
 /* Nothing is left to write, or time is up; but one attempt is always made. */
 static bool closing_ends(struct wal *w)
@@ -152,6 +153,10 @@ static enum step next_step(struct wal *w)
             w->close_tried = true;
             return STEP_COMMIT;
         }
+        if (w->rotate) {
+            w->rotate = false;
+            return STEP_ROTATE;
+        }
         due = sync_due_ns(w);
         if (due != 0 && clock_mono_ns() >= due)
             return STEP_SYNC;
@@ -160,7 +165,7 @@ static enum step next_step(struct wal *w)
             continue;
         }
         sleep_pacing(w);
-        if (w->stop == STOP_NOT)
+        if (w->stop == STOP_NOT && !w->rotate)
             return STEP_COMMIT;
     }
 }
@@ -173,6 +178,30 @@ static void interval_sync(struct wal *w)
      * the segment has been given up and the next commit opens another. */
     if (commit_sync(w, &ei) != ERR_OK)
         commit_failed(w, &ei);
+}
+
+void wal_rotate(struct wal *w)
+{
+    mutex_lock(&w->lock);
+    w->rotate = true;
+    /* Only a sleep for work is cut short: a retry after a failure keeps its time. */
+    atomic_store_explicit(&w->sleep_state, SLEEP_AWAKE, memory_order_seq_cst);
+    cond_signal(&w->wake);
+    mutex_unlock(&w->lock);
+}
+
+static void rotate(struct wal *w)
+{
+    struct errinfo ei = {0};
+
+    if (commit_segment_rotate(w, &ei) == ERR_OK)
+        return;
+    /* A failed sync has given the segment up, as a failed commit does; else nothing has changed and
+     * the next commit finds out by itself whether the disk takes more. */
+    if (w->segment == NULL)
+        commit_failed(w, &ei);
+    else
+        LOG_WARN("the log's segment could not be ended", LOG_STR("err", ei.message));
 }
 
 void *committer_thread(void *arg)
@@ -189,6 +218,8 @@ void *committer_thread(void *arg)
             return NULL;
         if (step == STEP_SYNC)
             interval_sync(w);
+        else if (step == STEP_ROTATE)
+            rotate(w);
         else
             commit_once(w);
     }

@@ -33,7 +33,8 @@ struct replay {
     uint64_t bad_region_count;
 };
 
-static void note_sequences(struct replay *r, const struct frame_header *h, bool live)
+static void note_sequences(struct replay *r, const struct replay_segment *seg,
+                           const struct frame_header *h, bool live)
 {
     struct reader_shard *shard = &r->noted[h->shard];
     uint64_t end = h->first_sequence + h->entry_count;
@@ -42,6 +43,8 @@ static void note_sequences(struct replay *r, const struct frame_header *h, bool 
         shard->highest = end - 1;
     if (!live)
         return;
+    if (end - 1 > seg->highest[h->shard])
+        seg->highest[h->shard] = end - 1;
     if (shard->first_sequence == 0)
         shard->first_sequence = h->first_sequence;
     if (end > shard->live_end)
@@ -133,7 +136,7 @@ static enum err window_scan(struct replay *r, struct segment_read *sr, struct re
         /* A frame cut off by the end of the file counts for gaps: its entries existed. */
         if (found == SCAN_BROKEN)
             live = sr->segment->live_size == sr->segment->size;
-        note_sequences(r, &f.header, live);
+        note_sequences(r, sr->segment, &f.header, live);
         if (!live || found == SCAN_BROKEN)
             continue;
         sr->bad_region_count = sr->scan.bad_region_count;
@@ -221,6 +224,20 @@ static enum err segments_replay(struct replay *r, struct errinfo *ei)
     return ERR_OK;
 }
 
+/* Which entry of each shard comes first. */
+static void shards_begin(struct replay *r, const uint64_t *covered)
+{
+    /* A log that still has its first segment begins with entry 1 of every shard; without an owner
+     * who knows, one that has not may begin anywhere. */
+    bool from_one = r->plan.count > 0 && r->plan.segments[0].number == 1;
+
+    for (uint32_t i = 0; i < r->w->options.shard_count; i++) {
+        r->shards[i].covered = covered != NULL ? covered[i] : 0;
+        if (covered != NULL || from_one)
+            r->shards[i].next_sequence = r->shards[i].covered + 1;
+    }
+}
+
 static enum err replay_init(struct replay *r, struct wal *w, const struct wal_sink *sink,
                             uint32_t thread_count, struct errinfo *ei)
 {
@@ -245,9 +262,8 @@ static enum err replay_init(struct replay *r, struct wal *w, const struct wal_si
     }
     if (e == ERR_OK)
         e = replay_plan_read(w, &r->plan, ei);
-    /* A log that still has its first segment begins with entry 1 of every shard. */
-    for (uint32_t i = 0; e == ERR_OK && r->plan.count > 0 && i < shard_count; i++)
-        r->shards[i].next_sequence = r->plan.segments[0].number == 1;
+    if (e == ERR_OK)
+        shards_begin(r, sink->covered_sequences);
     return e;
 }
 
@@ -310,6 +326,7 @@ static void results_merge(struct replay *r, struct wal_replay_result *out)
         const struct replay_worker *k = &r->workers[i];
 
         out->frame_count += k->result.frame_count;
+        out->covered_frame_count += k->result.covered_frame_count;
         out->entry_count += k->result.entry_count;
         out->bad_frame_count += k->result.bad_frame_count;
         out->lost_entry_count += k->result.lost_entry_count;
@@ -327,13 +344,23 @@ static void results_merge(struct replay *r, struct wal_replay_result *out)
 }
 
 /* The numbers the log goes on with. */
-static void wal_continue(struct wal *w, const struct replay *r)
+static void wal_continue(struct wal *w, struct replay *r)
 {
-    const struct replay_plan *plan = &r->plan;
+    struct replay_plan *plan = &r->plan;
 
     for (uint32_t i = 0; i < w->options.shard_count; i++) {
-        w->next_sequences[i] = r->noted[i].highest + 1;
-        atomic_store_explicit(&w->durable_sequences[i], r->noted[i].highest, memory_order_release);
+        uint64_t highest = r->noted[i].highest;
+
+        if (highest < r->shards[i].covered)
+            highest = r->shards[i].covered;
+        w->next_sequences[i] = highest + 1;
+        atomic_store_explicit(&w->durable_sequences[i], highest, memory_order_release);
+    }
+    for (size_t i = 0; i < plan->count; i++) {
+        struct replay_segment *seg = &plan->segments[i];
+
+        ledger_push(&w->ledger, seg->number, seg->kept_size, TAKE(seg->highest));
+        log_size_add(w, (int64_t)seg->kept_size, 1);
     }
     if (plan->count > 0) {
         w->segment_number_last = plan->segments[plan->count - 1].number;
@@ -358,7 +385,9 @@ enum err wal_replay(struct wal *w, const struct wal_sink *sink, uint32_t thread_
         goto out;
     results_merge(&r, &result);
     report_last_gaps(&r, sink, &result);
-    e = replay_plan_cut(w, &r.plan, ei);
+    e = ledger_reserve(&w->ledger, r.plan.count, ei);
+    if (e == ERR_OK)
+        e = replay_plan_cut(w, &r.plan, ei);
     if (e != ERR_OK)
         goto out;
     wal_continue(w, &r);

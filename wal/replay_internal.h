@@ -13,6 +13,7 @@ struct replay_segment {
     uint64_t size;
     uint64_t live_size; /* bytes behind this were never acknowledged, says a later segment */
     uint64_t kept_size; /* where the file is cut once all has been read */
+    uint64_t *highest;  /* owned: per shard, the highest sequence number of frames that count */
     enum segment_verdict verdict;
     struct segment_header header; /* when SEGMENT_GOOD */
 };
@@ -73,6 +74,7 @@ bool replay_ring_failed(const struct replay_ring *ring);
 /* What is known of a shard; its worker's alone until the threads have ended. */
 struct replay_shard {
     uint64_t next_sequence; /* first one not applied; 0: no frame yet */
+    uint64_t covered;       /* the owner has all up to this one; does not change */
 };
 
 struct replay_worker {

@@ -16,6 +16,9 @@ static enum err segment_inspect(struct wal *w, struct replay_segment *seg, struc
     enum err e;
 
     segment_path_format(seg->number, path);
+    seg->highest = calloc(w->options.shard_count, sizeof *seg->highest);
+    if (seg->highest == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "log segments");
     e = file_open(w->fs, path, FILE_READ, &file, ei);
     if (e != ERR_OK)
         return e;
@@ -74,9 +77,9 @@ enum err replay_plan_read(struct wal *w, struct replay_plan *out, struct errinfo
     }
     for (size_t i = 0; i < list.count && e == ERR_OK; i++) {
         plan.segments[i].number = list.numbers[i];
+        plan.count++;
         e = segment_inspect(w, &plan.segments[i], ei);
         plan.byte_count += plan.segments[i].size;
-        plan.count++;
     }
     segment_list_done(&list);
     if (e != ERR_OK) {
@@ -90,6 +93,8 @@ enum err replay_plan_read(struct wal *w, struct replay_plan *out, struct errinfo
 
 void replay_plan_done(struct replay_plan *plan)
 {
+    for (size_t i = 0; i < plan->count; i++)
+        free(plan->segments[i].highest);
     free(plan->segments);
     *plan = (struct replay_plan){0};
 }

@@ -159,7 +159,7 @@ static void report_gap(struct replay_worker *k, const struct scan_frame *f)
 {
     struct replay_shard *shard = &k->shards[f->header.shard];
 
-    if (f->header.first_sequence == shard->next_sequence)
+    if (f->header.first_sequence <= shard->next_sequence)
         return;
     k->result.lost_entry_count += f->header.first_sequence - shard->next_sequence;
     k->sink->lost(k->sink->ctx, f->header.shard, shard->next_sequence, f->header.first_sequence);
@@ -176,9 +176,10 @@ static enum err frame_apply(struct replay_worker *k, const struct scan_frame *f,
     enum err e;
 
     if (end <= shard->next_sequence)
-        return ERR_OK; /* written twice: a sync failed in between */
-    if (h->first_sequence < shard->next_sequence)
-        return ERR_CORRUPT; /* a batch is never cut differently the second time */
+        return ERR_OK; /* written twice: a sync failed in between; or covered */
+    /* A batch is never cut differently the second time; what is covered may end within one. */
+    if (h->first_sequence < shard->next_sequence && shard->next_sequence != shard->covered + 1)
+        return ERR_CORRUPT;
     e = payload_open(k, f, &payload);
     if (e == ERR_NOMEM)
         return errinfo_set(ei, e, 0, "log frame of %" PRIu32 " bytes", h->raw_size);
@@ -202,6 +203,11 @@ static enum err frame_replay(struct replay_worker *k, const struct replay_chunk 
     struct replay_shard *shard = &k->shards[h->shard];
     enum err e;
 
+    if (h->first_sequence + h->entry_count - 1 <= shard->covered) {
+        k->result.covered_frame_count++;
+        if (!chunk->last_segment)
+            return ERR_OK; /* the last one's frames are verified all the same: where is its tail? */
+    }
     /* Also a bad frame says where the shard's entries begin. */
     if (shard->next_sequence == 0)
         shard->next_sequence = h->first_sequence;

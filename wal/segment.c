@@ -108,6 +108,11 @@ enum err segment_create(struct fs *fs, const struct segment_header *header, stru
         return errinfo_set(ei, ERR_NOMEM, 0, "segment %" PRIu32, header->segment_number);
     segment_path_format(header->segment_number, path);
     seg->number = header->segment_number;
+    seg->highest = calloc(header->shard_count, sizeof *seg->highest);
+    if (seg->highest == NULL) {
+        e = errinfo_set(ei, ERR_NOMEM, 0, "segment %" PRIu32, header->segment_number);
+        goto out;
+    }
     e = file_open(fs, path, FILE_CREATE, &seg->file, ei);
     if (e != ERR_OK)
         goto out;
@@ -121,14 +126,14 @@ enum err segment_create(struct fs *fs, const struct segment_header *header, stru
     }
 out:
     if (seg != NULL && seg->file != NULL)
-        (void)segment_give_up(fs, TAKE(seg), 0); /* e tells the story */
+        (void)segment_give_up(fs, TAKE(seg), 0, false); /* e tells the story */
     segment_close(seg);
     return e;
 }
 
-bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size)
+bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size, bool is_only)
 {
-    bool keep = keep_size > SEGMENT_HEADER_SIZE;
+    bool keep = keep_size > SEGMENT_HEADER_SIZE || is_only;
     char path[SEGMENT_PATH_SIZE];
     enum err ignored = ERR_OK; /* what led here is the error to tell */
 
@@ -151,5 +156,6 @@ void segment_close(struct segment *segment)
     if (segment == NULL)
         return;
     file_close(segment->file);
+    free(segment->highest);
     free(segment);
 }

@@ -29,6 +29,7 @@ struct segment {
     struct file *file;    /* owned */
     uint64_t size;        /* written without error */
     uint64_t synced_size; /* known to be durable */
+    uint64_t *highest;    /* owned: per shard, the highest sequence number in it, 0: none */
     uint32_t number;
 };
 
@@ -38,10 +39,11 @@ MUST_USE enum err segment_create(struct fs *fs, const struct segment_header *hea
                                  struct segment **out, struct errinfo *ei);
 /*
  * Closes a segment that must not be trusted behind `keep_size` any more (its last write or sync
- * failed): cuts it there, or removes it when it holds no frame. Best effort. True if it was kept.
+ * failed): cuts it there, or removes it when it holds no frame, unless it `is_only`: the highest
+ * segment number must be found on disk. Best effort. True if it was kept.
  */
-bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size);
-/* Closes without syncing. Accepts NULL. */
+bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size, bool is_only);
+/* Closes without syncing. Accepts NULL, and a segment whose `highest` was taken. */
 void segment_close(struct segment *segment);
 
 #endif

@@ -72,6 +72,12 @@ void wal_metrics_register(struct wal_metrics *m, struct metrics_registry *r)
     m->fsync_seconds = metrics_histogram(r, "prometheus_tsdb_wal_fsync_duration_seconds", "",
                                          "Duration of write log fsync, the write before included.",
                                          seconds, SECONDS_COUNT);
+    m->log_bytes = metrics_gauge(r, "prometheus_tsdb_wal_storage_size_bytes", "",
+                                 "Size of the write log directory.");
+    m->cuts = metrics_counter(r, "prometheus_tsdb_wal_truncations_total", "",
+                              "Total number of write log truncations attempted.");
+    m->cut_failures = metrics_counter(r, "prometheus_tsdb_wal_truncations_failed_total", "",
+                                      "Total number of write log truncations that failed.");
     m->corruptions = metrics_counter(r, "prometheus_tsdb_wal_corruptions_total", "",
                                      "Total number of log corruptions found at replay.");
 }
@@ -118,6 +124,7 @@ static void wal_free(struct wal *w)
     free(w->next_sequences);
     free(w->taken_sequences);
     free(w->durable_sequences);
+    ledger_done(&w->ledger);
     cond_done(&w->wake);
     mutex_done(&w->lock);
     free(w);
@@ -133,6 +140,7 @@ static struct wal *wal_alloc(const struct wal_options *options)
     mutex_init(&w->lock);
     cond_init(&w->wake);
     waiter_list_init(&w->waiters);
+    ledger_init(&w->ledger);
     w->options = *options;
     options_complete(&w->options);
     w->fs = options->fs;
@@ -226,6 +234,8 @@ void wal_stats_get(const struct wal *w, struct wal_stats *out)
         .segment_current = atomic_load_explicit(&w->stat_segment, memory_order_relaxed),
         .backlog_bytes = backlog > 0 ? (uint64_t)backlog : 0,
         .commit_failures = atomic_load_explicit(&w->stat_failures, memory_order_relaxed),
+        .log_bytes = atomic_load_explicit(&w->stat_log_bytes, memory_order_relaxed),
+        .segment_count = atomic_load_explicit(&w->stat_segment_count, memory_order_relaxed),
     };
 }
 

@@ -7,6 +7,7 @@
  * which hands them over batch by batch through `struct wal_source`. Format: docs/formats/wal.md.
  *
  * Life: wal_open() -> wal_replay() -> wal_start() -> wal_notify()/wal_wait() ... -> wal_close().
+ * What the owner has made durable elsewhere leaves the log segment by segment: wal_cut().
  */
 #ifndef RIMSTONE_WAL_WAL_H
 #define RIMSTONE_WAL_WAL_H
@@ -91,13 +92,22 @@ struct wal_sink {
      * frame behind it, on its thread; for a bad frame that nothing follows, by wal_replay()'s
      * thread at the end. */
     void (*lost)(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_t to_sequence);
+    /*
+     * One per shard, borrowed until wal_replay() returns, or NULL: the owner has every entry up to
+     * this one elsewhere (0: none). Frames that hold nothing above it are not delivered, and what
+     * is missing or bad up to it is no loss; what is missing above it is, from the first entry on.
+     * A frame that reaches from below to above is delivered whole: the owner passes over what it
+     * has. At least what any wal_cut() before was given.
+     */
+    const uint64_t *covered_sequences;
 };
 
 struct wal_replay_result {
     uint64_t segment_count, byte_count, frame_count, entry_count;
-    uint64_t bad_frame_count;  /* frames, and runs of bytes that are none, skipped */
-    uint64_t lost_entry_count; /* entries missing in gaps */
-    uint64_t torn_tail_bytes;  /* cut from the last segment */
+    uint64_t covered_frame_count; /* not delivered: covered_sequences */
+    uint64_t bad_frame_count;     /* frames, and runs of bytes that are none, skipped */
+    uint64_t lost_entry_count;    /* entries missing in gaps */
+    uint64_t torn_tail_bytes;     /* cut from the last segment */
 };
 
 /*
@@ -119,7 +129,8 @@ void wal_progress_get(const struct wal *w, struct wal_progress *out);
 /* Opens a fresh segment above everything seen and starts the committer. On a full disk the log
  * starts without one, refuses in wal_admit() and opens it when there is room. */
 MUST_USE enum err wal_start(struct wal *w, struct errinfo *ei);
-/* The sequence number the shard's next entry must have: one above the highest ever seen. */
+/* The sequence number the shard's next entry must have: one above the highest ever seen or covered.
+ */
 uint64_t wal_next_sequence(const struct wal *w, uint32_t shard);
 
 /* Tells the committer that `entry_count` entries (`sample_count` samples) were queued at the owner.
@@ -158,8 +169,23 @@ enum err wal_admit(const struct wal *w);
 struct wal_stats {
     uint64_t bytes_written, frames_written, commits, samples_written, segment_current;
     uint64_t backlog_bytes, commit_failures;
+    uint64_t log_bytes, segment_count; /* on disk now: what a cut would make smaller */
 };
 void wal_stats_get(const struct wal *w, struct wal_stats *out);
+
+/*
+ * Removes segments from the oldest on, as long as all their frames lie at or below `sequences` (one
+ * per shard, 0: nothing); never the newest one. The caller has those entries durable elsewhere and
+ * gives at least these numbers as covered_sequences to every later replay. *removed_count (may be
+ * NULL) counts files, also on ERR_IO: what could not be removed is tried again by the next cut. Any
+ * thread, after wal_replay(); cuts wait for each other, commits go on meanwhile.
+ */
+MUST_USE enum err wal_cut(struct wal *w, const uint64_t *sequences, uint64_t *removed_count,
+                          struct errinfo *ei);
+/* Has the committer end the current segment soon, also when nothing is queued, so that a later cut
+ * can remove it; does nothing when it holds no frame. Returns at once; if no new segment can be
+ * made the current one stays and the log says so. */
+void wal_rotate(struct wal *w);
 
 /* Commits what is queued (as far as the disk allows, at most `deadline_ms`), syncs, stops the
  * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written, ERR_TIMEOUT

@@ -10,6 +10,7 @@
 
 #include "base/metrics.h"
 #include "base/thread.h"
+#include "wal/cut_internal.h"
 #include "wal/encode_internal.h"
 #include "wal/segment_internal.h"
 #include "wal/wal.h"
@@ -32,7 +33,8 @@ struct wal_metrics {
     struct metric_counter *bytes_written, *commits, *frames, *samples, *fsync_failures;
     struct metric_counter *commit_failures, *writes_failed, *corruptions, *lost_entries;
     struct metric_histogram *commit_seconds, *fsync_seconds;
-    struct metric_gauge *segment_current, *backlog_bytes, *replay_seconds;
+    struct metric_counter *cuts, *cut_failures;
+    struct metric_gauge *segment_current, *backlog_bytes, *replay_seconds, *log_bytes;
 };
 
 struct waiter_list {
@@ -72,9 +74,11 @@ struct wal {
     uint64_t close_deadline_ns; /* written under `lock` before stop */
 
     struct thread committer;
-    struct mutex lock; /* guards stop, close_deadline_ns and the sleep on `wake` */
+    struct mutex lock; /* guards stop, close_deadline_ns, rotate and the sleep on `wake` */
     struct cond wake;
     enum stop_mode stop;
+    bool rotate;                  /* wal_rotate() was called */
+    struct segment_ledger ledger; /* has its own lock */
     struct waiter_list waiters;
 
     /* wal_notify() adds to the three sums and then loads sleep_state; the committer stores
@@ -99,6 +103,7 @@ struct wal {
     /* relaxed: statistics */
     _Atomic uint64_t stat_bytes, stat_frames, stat_commits, stat_samples, stat_failures;
     _Atomic uint64_t stat_segment;
+    _Atomic uint64_t stat_log_bytes, stat_segment_count; /* of all segment files */
     _Atomic uint64_t replay_segment_min, replay_segment_max, replay_segment_current;
     _Atomic uint64_t replay_bytes_done, replay_bytes_total;
 };
@@ -112,6 +117,8 @@ void wal_histogram_observe(struct metric_histogram *h, double v);
 /* commit.c */
 /* Creates the segment after the last; the old one, if any, stays current when it fails. */
 MUST_USE enum err commit_segment_open(struct wal *w, struct errinfo *ei);
+/* Ends the current segment when it holds a frame. */
+MUST_USE enum err commit_segment_rotate(struct wal *w, struct errinfo *ei);
 /* Takes, encodes and writes once; waiters are told. */
 void commit_once(struct wal *w);
 /* Syncs what SYNC_INTERVAL or SYNC_NEVER left unsynced. */
@@ -120,6 +127,10 @@ bool commit_sync_needed(const struct wal *w);
 /* A failed commit's effect on admission, retries and waiters. */
 void commit_failed(struct wal *w, const struct errinfo *ei);
 void commit_frames_free(struct wal *w);
+
+/* cut.c */
+/* Bytes and files that came or went; also to the metric. */
+void log_size_add(struct wal *w, int64_t bytes, int64_t segments);
 
 /* committer.c */
 void *committer_thread(void *arg);

@@ -140,8 +140,12 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
     for (uint64_t i = 0; i < entry_count; i++) {
         CHECK(reader_le64(&r) == fake_entry_value(shard, first_sequence + i));
         CHECK(reader_take(&r, entry_size - 8) != NULL);
-        applied_mark(s, first_sequence + i);
+        if (o->covered == NULL || first_sequence + i > o->covered[shard])
+            applied_mark(s, first_sequence + i);
+        else
+            s->covered_mate_count++;
     }
+    CHECK(o->covered == NULL || first_sequence + entry_count - 1 > o->covered[shard]);
     s->applied_end = first_sequence + entry_count;
     return ERR_OK;
 }
@@ -151,12 +155,16 @@ static void sink_lost(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_
     struct fake_owner *o = ctx;
 
     CHECK(from_sequence < to_sequence);
+    CHECK(o->covered == NULL || from_sequence > o->covered[shard]);
     o->shards[shard].lost_count += to_sequence - from_sequence;
+    if (o->shards[shard].lost_from_min == 0 || from_sequence < o->shards[shard].lost_from_min)
+        o->shards[shard].lost_from_min = from_sequence;
 }
 
 struct wal_sink fake_sink(struct fake_owner *o)
 {
-    return (struct wal_sink){.ctx = o, .apply = sink_apply, .lost = sink_lost};
+    return (struct wal_sink){
+        .ctx = o, .apply = sink_apply, .lost = sink_lost, .covered_sequences = o->covered};
 }
 
 struct wal_options fake_options(struct fake_owner *o, struct fs *fs)
@@ -246,18 +254,35 @@ uint64_t fake_lost(const struct fake_owner *o)
     return sum;
 }
 
+static uint64_t covered_mates(const struct fake_owner *o)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < o->shard_count; i++)
+        sum += o->shards[i].covered_mate_count;
+    return sum;
+}
+
 struct fake_owner *fake_replay(struct fs *fs, uint32_t shard_count, uint32_t threads,
                                struct wal_replay_result *result)
 {
+    return fake_replay_covered(fs, shard_count, threads, NULL, result);
+}
+
+struct fake_owner *fake_replay_covered(struct fs *fs, uint32_t shard_count, uint32_t threads,
+                                       const uint64_t *covered, struct wal_replay_result *result)
+{
     struct fake_owner *o = fake_new(shard_count);
     struct wal_options options = fake_options(o, fs);
-    struct wal_sink sink = fake_sink(o);
+    struct wal_sink sink;
     struct errinfo ei = {0};
     struct wal *w;
 
+    o->covered = covered;
+    sink = fake_sink(o);
     CHECK_OK(wal_open(&options, &w, &ei), &ei);
     CHECK_OK(wal_replay(w, &sink, threads, result, &ei), &ei);
-    CHECK(result->entry_count == fake_applied(o));
+    CHECK(result->entry_count == fake_applied(o) + covered_mates(o));
     CHECK(result->lost_entry_count == fake_lost(o));
     wal_abandon(w);
     return o;

@@ -18,6 +18,8 @@ struct fake_shard {
     bool *applied;
     uint64_t applied_capacity, applied_end, applied_count;
     uint64_t lost_count;
+    uint64_t lost_from_min;      /* 0: nothing was reported lost */
+    uint64_t covered_mate_count; /* covered entries that came in a frame with others */
 };
 
 struct fake_owner {
@@ -28,6 +30,7 @@ struct fake_owner {
     uint64_t batch_limit;          /* entries a batch; 0: all */
     _Atomic uint64_t encode_fails; /* this many encode calls fail with ERR_NOMEM */
     _Atomic int64_t held_batches;  /* taken and not released */
+    const uint64_t *covered;       /* the sink's covered_sequences; borrowed, may be NULL */
 };
 
 struct fake_owner *fake_new(uint32_t shard_count);
@@ -56,6 +59,8 @@ uint64_t fake_lost(const struct fake_owner *o);
 /* Replays `fs` into a fresh owner without starting; the caller frees it. */
 struct fake_owner *fake_replay(struct fs *fs, uint32_t shard_count, uint32_t threads,
                                struct wal_replay_result *result);
+struct fake_owner *fake_replay_covered(struct fs *fs, uint32_t shard_count, uint32_t threads,
+                                       const uint64_t *covered, struct wal_replay_result *result);
 /* The whole file; *out is malloc()ed. */
 size_t fake_file_read(struct fs *fs, const char *path, uint8_t **out);
 /* Creates or replaces the file and makes it durable. */
