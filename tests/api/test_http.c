@@ -431,8 +431,7 @@ static void test_broken_off_requests(void **state)
         "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n",
         "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
         "POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        "POST /api/v1/query HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\nContent-Type: "
-        "application/x-www-form-urlencoded\r\n\r\nquery=",
+        "POST /api/v1/series HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\nmatch[]=",
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     };
     struct test_server s;
