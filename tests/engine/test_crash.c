@@ -371,6 +371,111 @@ static void test_definitions_lost(void **state)
     fs_free(fs);
 }
 
+/* ---- a bit flipped in each frame in turn ---- */
+
+static uint8_t *segment_read(struct fs *fs, uint64_t *size)
+{
+    struct errinfo ei = {0};
+    struct file *f;
+    uint8_t *data;
+
+    CHECK_OK(file_open(fs, "wal/00000001.wal", FILE_READ, &f, &ei), &ei);
+    CHECK_OK(file_size(f, size, &ei), &ei);
+    data = malloc(*size);
+    CHECK(data != NULL);
+    CHECK_OK(file_read(f, data, *size, 0, &ei), &ei);
+    file_close(f);
+    return data;
+}
+
+/* How many of a frame's entries are samples. */
+static size_t frame_sample_count(const uint8_t *payload, const struct frame_header *header)
+{
+    struct byte_reader in = reader_init(payload, header->stored_size);
+    struct record record;
+    size_t count = 0, n = 0;
+
+    CHECK(header->codec == FRAME_CODEC_RAW); /* they are small */
+    while (record_next(&in, &record))
+        if (record.type == RECORD_SAMPLES && record_samples_count(record.body, &n))
+            count += n;
+    CHECK(!in.failed);
+    return count;
+}
+
+static size_t stored_count(struct kit *k, const struct model *m)
+{
+    size_t count = 0;
+    char name[64];
+
+    for (size_t s = 0; s < SERIES_COUNT; s++) {
+        struct arena arena;
+        struct column got = {0};
+        size_t at = 0;
+
+        arena_init(&arena, NULL);
+        (void)kit_read(k, &arena, name_of(s, name), INT64_MIN, INT64_MAX, &got);
+        for (size_t i = 0; i < got.count; i++, at++) {
+            while (at < m->sent[s] && time_of(at) != got.t_ms[i])
+                at++;
+            CHECK(at < m->sent[s] && double_bits(got.value[i]) == double_bits(value_of(s, at)));
+        }
+        count += got.count;
+        arena_done(&arena);
+    }
+    return count;
+}
+
+static void flip_and_check(struct fs *fs, const struct model *m, uint64_t payload_at,
+                           const struct frame_header *header, size_t total, size_t frame_samples)
+{
+    struct fs *damaged = fs_after(fs, FS_SIM_KEEP_ALL, 1);
+    struct errinfo ei = {0};
+    struct kit k;
+
+    CHECK_OK(fs_sim_flip_bit(damaged, "wal/00000001.wal",
+                             (payload_at + header->stored_size / 2) * 8 + 3, &ei),
+             &ei);
+    kit_open(&k, damaged, NULL);
+    CHECK(k.replay.wal.bad_frame_count == 1);
+    CHECK(k.replay.wal.lost_entry_count == header->entry_count);
+    CHECK_MSG(k.replay.unknown_ref_samples == 0, "frame at %d", (int)payload_at);
+    CHECK(stored_count(&k, m) == total - frame_samples);
+    kit_close(&k);
+    fs_free(damaged);
+}
+
+static void test_bit_flip_in_each_frame(void **state)
+{
+    struct fs *fs = fs_new(9);
+    struct model m = {0};
+    struct kit k;
+    uint64_t size = 0, at = SEGMENT_HEADER_SIZE, frame_count = 0;
+    size_t total = 0;
+
+    (void)state;
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 4});
+    set_repeat_delay(&k, 0);
+    for (size_t round = 0; round < ROUND_COUNT; round++)
+        CHECK(send_round(&k, &m, round));
+    kit_close(&k); /* every definition has had its second frame */
+    for (size_t s = 0; s < SERIES_COUNT; s++)
+        total += m.sent[s];
+    uint8_t *data = segment_read(fs, &size);
+    while (at + FRAME_HEADER_SIZE <= size) {
+        struct frame_header header;
+
+        CHECK(frame_header_decode(data + at, &header));
+        at += FRAME_HEADER_SIZE;
+        flip_and_check(fs, &m, at, &header, total, frame_sample_count(data + at, &header));
+        at += header.stored_size;
+        frame_count++;
+    }
+    CHECK(at == size && frame_count > ROUND_COUNT);
+    free(data);
+    fs_free(fs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -380,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_retry_during_slow_sync),
         cmocka_unit_test(test_second_definition),
         cmocka_unit_test(test_definitions_lost),
+        cmocka_unit_test(test_bit_flip_in_each_frame),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
