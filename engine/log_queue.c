@@ -115,6 +115,8 @@ void log_queue_done(struct log_queue *q)
     segments_free(q->pool, q->first);
     definitions_free(q->pool, &q->fresh);
     definitions_free(q->pool, &q->recent);
+    free(q->before);
+    q->before = NULL;
     q->first = q->last = NULL;
 }
 
@@ -137,6 +139,10 @@ bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size)
     size_t need = definition_size_max(labels_size), capacity = LOG_DEFINITION_BUFFER_BYTES;
     struct definition_buffer *b = q->fresh.last;
 
+    if (q->before == NULL)
+        q->before = malloc(LOG_BEFORE_BYTES_MAX);
+    if (q->before == NULL)
+        return false;
     if (b != NULL && b->capacity - b->size >= need)
         return true;
     if (b != NULL) /* many at once: fewer, larger buffers */
@@ -151,6 +157,7 @@ bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size)
         return false;
     }
     *b = (struct definition_buffer){.capacity = capacity};
+    q->before_size = 0; /* a buffer is read by itself */
     definitions_append(&q->fresh, b);
     return true;
 }
@@ -161,7 +168,9 @@ void log_queue_define(struct log_queue *q, const struct definition *d)
     size_t size;
 
     ASSERT(b != NULL && b->capacity - b->size >= definition_size_max(d->labels.size));
-    size = definition_write(b->data + b->size, d);
+    size = definition_write(b->data + b->size, d, (struct bytes){q->before, q->before_size});
+    q->before_size = d->labels.size <= LOG_BEFORE_BYTES_MAX ? d->labels.size : 0;
+    memcpy(q->before, d->labels.data, q->before_size);
     b->size += size;
     b->count++;
     q->fresh.size_bytes += size;

@@ -27,6 +27,7 @@ enum {
     LOG_RECENT_BYTES_MAX = 256 << 10,   /* per shard; beyond, definitions repeat at once */
     LOG_DEFINITION_BUFFER_BYTES = 4096, /* the first of a batch; the next are larger */
     LOG_DEFINITION_BUFFER_MAX = 64 << 10,
+    LOG_BEFORE_BYTES_MAX = 2048, /* larger label sets are written in full */
 };
 
 /* Spare segments of all shards, and what the queues hold. */
@@ -67,6 +68,8 @@ struct log_queue {
     struct log_segment *first, *last;
     uint64_t sample_count;
     struct definition_list fresh;  /* not yet taken */
+    uint8_t *before;               /* owned; labels of the newest definition of fresh.last */
+    size_t before_size;            /* 0: none, or too large to be worth it */
     struct definition_list recent; /* taken once */
     uint64_t sequence;             /* of the newest entry, queued or durable */
     uint64_t taken_sequence;       /* of the newest entry that was taken */

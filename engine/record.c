@@ -53,15 +53,40 @@ static void record_end(struct byte_writer *out, size_t at)
         put_le32(out, at + 4, out->size - at - RECORD_HEADER_BYTES);
 }
 
-size_t definition_write(uint8_t *out, const struct definition *d)
+/* Bytes that both have at their beginning. */
+static size_t common_prefix(struct bytes a, struct bytes b)
 {
+    size_t max = a.size < b.size ? a.size : b.size, n = 0;
+
+    while (n < max && a.data[n] == b.data[n])
+        n++;
+    return n;
+}
+
+/* Bytes that both have at their end, those of the common prefix left out. */
+static size_t common_suffix(struct bytes a, struct bytes b, size_t prefix)
+{
+    size_t max = (a.size < b.size ? a.size : b.size) - prefix, n = 0;
+
+    while (n < max && a.data[a.size - 1 - n] == b.data[b.size - 1 - n])
+        n++;
+    return n;
+}
+
+size_t definition_write(uint8_t *out, const struct definition *d, struct bytes before)
+{
+    size_t prefix = common_prefix(d->labels, before);
+    size_t suffix = common_suffix(d->labels, before, prefix);
+    size_t middle = d->labels.size - prefix - suffix;
     size_t n = varint_write(out, d->slot);
 
     n += varint_write(out + n, d->generation);
-    n += varint_write(out + n, d->labels.size);
-    if (d->labels.size > 0)
-        memcpy(out + n, d->labels.data, d->labels.size);
-    return n + d->labels.size;
+    n += varint_write(out + n, prefix);
+    n += varint_write(out + n, suffix);
+    n += varint_write(out + n, middle);
+    if (middle > 0)
+        memcpy(out + n, d->labels.data + prefix, middle);
+    return n + middle;
 }
 
 void record_series_write(struct byte_writer *out, const struct bytes *parts, size_t part_count,
@@ -265,19 +290,36 @@ bool record_series_open(struct bytes body, struct byte_reader *in, uint32_t *cou
     return !in->failed;
 }
 
-bool record_series_next(struct byte_reader *in, struct definition *out)
+bool record_series_next(struct byte_reader *in, struct bytes before, struct arena *arena,
+                        struct definition *out)
 {
-    uint64_t slot = reader_varint(in), generation = reader_varint(in), size = reader_varint(in);
+    uint64_t slot = reader_varint(in), generation = reader_varint(in);
+    uint64_t prefix = reader_varint(in), suffix = reader_varint(in), middle = reader_varint(in);
+    const uint8_t *bytes;
+    uint8_t *labels;
 
-    if (slot > UINT32_MAX || generation > UINT16_MAX || size > RECORD_LABELS_SIZE_MAX) {
+    if (slot > UINT32_MAX || generation > UINT16_MAX || prefix > before.size ||
+        suffix > before.size - prefix || middle > RECORD_LABELS_SIZE_MAX ||
+        prefix + suffix > RECORD_LABELS_SIZE_MAX - middle) {
         in->failed = true;
         return false;
     }
+    bytes = reader_take(in, (size_t)middle);
+    if (bytes == NULL)
+        return false;
+    labels = arena_alloc(arena, (size_t)(prefix + middle + suffix));
+    if (labels == NULL)
+        return false;
+    if (prefix > 0)
+        memcpy(labels, before.data, (size_t)prefix);
+    if (middle > 0)
+        memcpy(labels + prefix, bytes, (size_t)middle);
+    if (suffix > 0)
+        memcpy(labels + prefix + middle, before.data + before.size - suffix, (size_t)suffix);
     out->slot = (uint32_t)slot;
     out->generation = (uint16_t)generation;
-    out->labels.size = (size_t)size;
-    out->labels.data = reader_take(in, (size_t)size);
-    return !in->failed;
+    out->labels = (struct bytes){labels, (size_t)(prefix + middle + suffix)};
+    return true;
 }
 
 bool record_samples_count(struct bytes body, size_t *count)

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/bytes.h"
 #include "base/err.h"
 
@@ -55,12 +56,14 @@ struct definition {
 /* Bytes that definition_write() may need. */
 static inline size_t definition_size_max(size_t labels_size)
 {
-    return labels_size + 5 + 3 + 5;
+    return labels_size + 5 + 3 + 5 + 5 + 5;
 }
-/* Writes one definition at `out`; returns its size. */
-size_t definition_write(uint8_t *out, const struct definition *d);
+/* Writes one definition at `out`; returns its size. `before` are the labels of the definition in
+ * front of it in the same record, of which only the difference is written; empty for the first. */
+size_t definition_write(uint8_t *out, const struct definition *d, struct bytes before);
 
-/* Appends a record of `count` definitions that stand one behind the other in `parts`. */
+/* Appends a record of `count` definitions that stand one behind the other in `parts`; the first of
+ * each part was written with nothing before it. */
 void record_series_write(struct byte_writer *out, const struct bytes *parts, size_t part_count,
                          uint32_t count);
 /* Appends a record of the samples of a chain of segments, in order. */
@@ -75,8 +78,11 @@ bool record_next(struct byte_reader *in, struct record *out);
 
 /* The number of definitions of a RECORD_SERIES body; *in is set to the first. */
 bool record_series_open(struct bytes body, struct byte_reader *in, uint32_t *count);
-/* Reads one definition; false with in->failed when the bytes are none. */
-bool record_series_next(struct byte_reader *in, struct definition *out);
+/* Reads one definition whose labels are put together in `arena`; `before` are the labels of the one
+ * in front of it. False with in->failed when the bytes are none, without it when memory is refused.
+ */
+bool record_series_next(struct byte_reader *in, struct bytes before, struct arena *arena,
+                        struct definition *out);
 
 /* The number of samples of a RECORD_SAMPLES body, checked against its size. */
 bool record_samples_count(struct bytes body, size_t *count);

@@ -28,9 +28,10 @@ struct replay_frame {
     struct shard *shard;
     struct shard_change change;
     struct arena arena;
-    struct byte_writer rest; /* canonical fields without the metric name */
-    bool any_new;            /* it defined a series */
-    uint64_t sequence_end;   /* one above its last entry */
+    struct byte_writer rest;   /* canonical fields without the metric name */
+    struct byte_writer before; /* labels of the last definition of the group before */
+    bool any_new;              /* it defined a series */
+    uint64_t sequence_end;     /* one above its last entry */
 };
 
 /* ---- memory ---- */
@@ -263,17 +264,26 @@ static enum err apply_definitions(struct replay_frame *f, struct byte_reader *in
     struct definition d[DEFINITION_GROUP];
     struct hash128 fingerprint[DEFINITION_GROUP];
     enum err e = ERR_OK;
+    struct arena_mark mark = arena_mark_get(&f->arena);
+    struct bytes before = {f->before.data, f->before.size};
 
     ASSERT(count <= DEFINITION_GROUP);
     for (uint32_t i = 0; i < count; i++) {
-        if (!record_series_next(in, &d[i]))
-            return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series definition",
-                               f->shard->number);
+        if (!record_series_next(in, before, &f->arena, &d[i]))
+            return in->failed ? errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series definition",
+                                            f->shard->number)
+                              : arena_error(&f->arena, ei);
+        before = d[i].labels;
         fingerprint[i] = hash128_bytes(&f->engine->secret, d[i].labels.data, d[i].labels.size);
         fingerprint_table_prefetch(&f->shard->fingerprints, fingerprint[i]);
     }
     for (uint32_t i = 0; i < count && e == ERR_OK; i++)
         e = apply_definition(f, &d[i], fingerprint[i], ei);
+    writer_reset(&f->before);
+    writer_append(&f->before, before.data, before.size);
+    arena_mark_return(&f->arena, mark);
+    if (e == ERR_OK && f->before.failed)
+        e = errinfo_set(ei, ERR_NOMEM, 0, "labels of a definition");
     return e;
 }
 
@@ -285,6 +295,7 @@ static enum err apply_series(struct replay_frame *f, struct bytes body, struct e
 
     if (!record_series_open(body, &in, &left))
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series record", f->shard->number);
+    writer_reset(&f->before);
     while (left > 0 && e == ERR_OK) {
         uint32_t count = left < DEFINITION_GROUP ? left : DEFINITION_GROUP;
 
@@ -331,12 +342,14 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
 
     arena_init(&f.arena, NULL);
     writer_init(&f.rest);
+    writer_init(&f.before);
     mutex_lock(&f.shard->lock); /* nobody contends; it orders this with later readers */
     while (err == ERR_OK && record_next(&in, &record))
         err = apply_record(&f, &record, ei);
     shard_change_apply(f.shard, &f.change);
     mutex_unlock(&f.shard->lock);
     writer_done(&f.rest);
+    writer_done(&f.before);
     arena_done(&f.arena);
     if (err == ERR_OK && in.failed)
         err = errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a record's header", shard);

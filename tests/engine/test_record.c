@@ -195,46 +195,95 @@ static void test_samples_damage(void **state)
     }
 }
 
+enum { DEFINITION_COUNT = 60, LABELS_MAX = 300 };
+
+/* Labels that share beginnings and ends with those before them, or nothing. */
+static struct bytes random_labels(struct test_random *r, uint8_t *out, struct bytes before)
+{
+    size_t size = test_random_below(r, LABELS_MAX), keep = test_random_below(r, 3);
+
+    for (size_t i = 0; i < size; i++)
+        out[i] = (uint8_t)test_random_below(r, 3);
+    if (keep > 0 && before.size > 0) {
+        size = before.size;
+        memcpy(out, before.data, size);
+        for (size_t i = test_random_below(r, size); keep == 2 && i < size; i += 40)
+            out[i] = (uint8_t)test_random_u64(r);
+    }
+    return (struct bytes){out, size};
+}
+
+static bool definitions_read(struct bytes body, struct definition *out, uint32_t max,
+                             struct arena *arena)
+{
+    struct byte_reader reader;
+    struct bytes before = {NULL, 0};
+    uint32_t count = 0;
+    bool ok = record_series_open(body, &reader, &count) && count <= max;
+
+    for (uint32_t i = 0; ok && i < count; i++) {
+        ok = record_series_next(&reader, before, arena, &out[i]);
+        before = out[i].labels;
+    }
+    return ok && reader_left(&reader) == 0;
+}
+
 static void test_definitions(void **state)
 {
+    static uint8_t labels[DEFINITION_COUNT][LABELS_MAX];
+    static uint8_t buffer[2][DEFINITION_COUNT * (LABELS_MAX + 23)];
     struct test_random r = test_random_init(8);
-    uint8_t buffer[2][4096], labels[300];
-    struct definition in[20], out;
-    struct bytes parts[2] = {{buffer[0], 0}, {buffer[1], 0}};
+    struct definition in[DEFINITION_COUNT], out[DEFINITION_COUNT];
+    struct bytes parts[2] = {{buffer[0], 0}, {buffer[1], 0}}, before = {NULL, 0};
     struct byte_writer w;
-    struct byte_reader reader;
-    uint32_t count = 0;
+    struct arena arena;
 
     (void)state;
-    for (size_t i = 0; i < sizeof labels; i++)
-        labels[i] = (uint8_t)test_random_u64(&r);
-    for (size_t i = 0; i < 20; i++) {
-        size_t part = i / 10;
+    arena_init(&arena, NULL);
+    for (size_t i = 0; i < DEFINITION_COUNT; i++) {
+        size_t part = i / (DEFINITION_COUNT / 2), room;
 
-        in[i] = (struct definition){(uint32_t)test_random_u64(&r),
-                                    (uint16_t)test_random_u64(&r),
-                                    {labels, test_random_below(&r, sizeof labels)}};
-        parts[part].size += definition_write(buffer[part] + parts[part].size, &in[i]);
+        if (i % (DEFINITION_COUNT / 2) == 0)
+            before.size = 0; /* each part is written by itself */
+        in[i] = (struct definition){(uint32_t)test_random_u64(&r), (uint16_t)test_random_u64(&r),
+                                    random_labels(&r, labels[i], before)};
+        room = definition_write(buffer[part] + parts[part].size, &in[i], before);
+        CHECK(room <= definition_size_max(in[i].labels.size));
+        parts[part].size += room;
+        before = in[i].labels;
     }
     writer_init(&w);
-    record_series_write(&w, parts, 2, 20);
+    record_series_write(&w, parts, 2, DEFINITION_COUNT);
     struct bytes body = one_body((struct bytes){w.data, w.size}, RECORD_SERIES);
-    CHECK(record_series_open(body, &reader, &count) && count == 20);
-    for (size_t i = 0; i < 20; i++) {
-        CHECK(record_series_next(&reader, &out));
-        CHECK(out.slot == in[i].slot && out.generation == in[i].generation);
-        CHECK(out.labels.size == in[i].labels.size &&
-              memcmp(out.labels.data, labels, out.labels.size) == 0);
+    CHECK(definitions_read(body, out, DEFINITION_COUNT, &arena));
+    for (size_t i = 0; i < DEFINITION_COUNT; i++) {
+        CHECK(out[i].slot == in[i].slot && out[i].generation == in[i].generation);
+        CHECK(out[i].labels.size == in[i].labels.size);
+        CHECK(memcmp(out[i].labels.data, labels[i], out[i].labels.size) == 0);
     }
-    CHECK(reader_left(&reader) == 0);
-    for (size_t cut = 0; cut < body.size; cut++) {
-        bool ok = record_series_open((struct bytes){body.data, cut}, &reader, &count);
-
-        for (uint32_t i = 0; ok && i < count; i++)
-            ok = record_series_next(&reader, &out);
-        CHECK(!ok);
+    for (size_t cut = 0; cut < body.size; cut++)
+        CHECK(!definitions_read((struct bytes){body.data, cut}, out, DEFINITION_COUNT, &arena));
+    for (size_t bit = 0; bit < body.size * 8; bit += 3) {
+        w.data[RECORD_HEADER_BYTES + bit / 8] ^= (uint8_t)(1 << bit % 8);
+        (void)definitions_read(body, out, DEFINITION_COUNT, &arena); /* ASan watches */
+        w.data[RECORD_HEADER_BYTES + bit / 8] ^= (uint8_t)(1 << bit % 8);
+        arena_reset(&arena);
     }
+    arena_done(&arena);
     writer_done(&w);
+}
+
+/* Neighbouring series differ in little, and little is written. */
+static void test_definition_sizes(void **state)
+{
+    struct definition d = {77, 0, {(const uint8_t *)"\010__name__\006metric\003job\001a", 22}};
+    struct bytes before = {(const uint8_t *)"\010__name__\006metriC\003job\001a", 22};
+    uint8_t out[64];
+
+    (void)state;
+    CHECK(definition_write(out, &d, before) == 6); /* slot, generation, two lengths, one byte */
+    CHECK(definition_write(out, &d, d.labels) == 5);
+    CHECK(definition_write(out, &d, (struct bytes){NULL, 0}) == 27);
 }
 
 /* A reader steps over records of types it does not know. */
@@ -277,11 +326,9 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples_round_trip),
-        cmocka_unit_test(test_samples_damage),
-        cmocka_unit_test(test_definitions),
-        cmocka_unit_test(test_unknown_type),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_samples_round_trip), cmocka_unit_test(test_samples_damage),
+        cmocka_unit_test(test_definitions),        cmocka_unit_test(test_definition_sizes),
+        cmocka_unit_test(test_unknown_type),       cmocka_unit_test(test_sizes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
