@@ -115,8 +115,8 @@ void log_queue_done(struct log_queue *q)
     segments_free(q->pool, q->first);
     definitions_free(q->pool, &q->fresh);
     definitions_free(q->pool, &q->recent);
-    free(q->before);
-    q->before = NULL;
+    free(q->before_labels);
+    q->before_labels = NULL;
     q->first = q->last = NULL;
 }
 
@@ -139,9 +139,9 @@ bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size)
     size_t need = definition_size_max(labels_size), capacity = LOG_DEFINITION_BUFFER_BYTES;
     struct definition_buffer *b = q->fresh.last;
 
-    if (q->before == NULL)
-        q->before = malloc(LOG_BEFORE_BYTES_MAX);
-    if (q->before == NULL)
+    if (q->before_labels == NULL)
+        q->before_labels = malloc(LOG_BEFORE_BYTES_MAX);
+    if (q->before_labels == NULL)
         return false;
     if (b != NULL && b->capacity - b->size >= need)
         return true;
@@ -157,7 +157,7 @@ bool log_queue_reserve_definition(struct log_queue *q, size_t labels_size)
         return false;
     }
     *b = (struct definition_buffer){.capacity = capacity};
-    q->before_size = 0; /* a buffer is read by itself */
+    q->before = (struct definition){0}; /* a buffer is read by itself */
     definitions_append(&q->fresh, b);
     return true;
 }
@@ -168,9 +168,12 @@ void log_queue_define(struct log_queue *q, const struct definition *d)
     size_t size;
 
     ASSERT(b != NULL && b->capacity - b->size >= definition_size_max(d->labels.size));
-    size = definition_write(b->data + b->size, d, (struct bytes){q->before, q->before_size});
-    q->before_size = d->labels.size <= LOG_BEFORE_BYTES_MAX ? d->labels.size : 0;
-    memcpy(q->before, d->labels.data, q->before_size);
+    size = definition_write(b->data + b->size, d, &q->before);
+    q->before = (struct definition){d->slot, d->generation, {q->before_labels, 0}};
+    if (d->labels.size <= LOG_BEFORE_BYTES_MAX) {
+        memcpy(q->before_labels, d->labels.data, d->labels.size);
+        q->before.labels.size = d->labels.size;
+    }
     b->size += size;
     b->count++;
     q->fresh.size_bytes += size;
@@ -224,21 +227,12 @@ bool log_queue_take(struct log_queue *q, uint64_t now_ns, struct log_batch *batc
     return true;
 }
 
+/* A record for each buffer, whose first definition has nothing before it. */
 static void encode_definitions(const struct definition_list *list, struct byte_writer *payload)
 {
-    struct bytes parts[64];
-    size_t n = 0;
-    uint32_t count = 0;
-
-    for (const struct definition_buffer *b = list->first; b != NULL; b = b->next) {
+    for (const struct definition_buffer *b = list->first; b != NULL; b = b->next)
         if (b->count > 0)
-            parts[n++] = (struct bytes){b->data, b->size};
-        count += b->count;
-        if (n == sizeof parts / sizeof parts[0] || (b->next == NULL && n > 0)) {
-            record_series_write(payload, parts, n, count);
-            n = count = 0;
-        }
-    }
+            record_series_write(payload, (struct bytes){b->data, b->size}, b->count);
 }
 
 enum err log_batch_encode(const struct log_batch *batch, struct byte_writer *payload)

@@ -67,9 +67,9 @@ struct log_queue {
     struct log_pool *pool;
     struct log_segment *first, *last;
     uint64_t sample_count;
-    struct definition_list fresh;  /* not yet taken */
-    uint8_t *before;               /* owned; labels of the newest definition of fresh.last */
-    size_t before_size;            /* 0: none, or too large to be worth it */
+    struct definition_list fresh; /* not yet taken */
+    struct definition before;     /* the newest of fresh.last; without labels when they are large */
+    uint8_t *before_labels;       /* owned; LOG_BEFORE_BYTES_MAX of them, NULL at first */
     struct definition_list recent; /* taken once */
     uint64_t sequence;             /* of the newest entry, queued or durable */
     uint64_t taken_sequence;       /* of the newest entry that was taken */

@@ -53,11 +53,19 @@ static void record_end(struct byte_writer *out, size_t at)
         put_le32(out, at + 4, out->size - at - RECORD_HEADER_BYTES);
 }
 
-/* Bytes that both have at their beginning. */
+/* Bytes that both have at their beginning, eight at a time. */
 static size_t common_prefix(struct bytes a, struct bytes b)
 {
     size_t max = a.size < b.size ? a.size : b.size, n = 0;
 
+    for (; n + sizeof(uint64_t) <= max; n += sizeof(uint64_t)) {
+        uint64_t x, y;
+
+        memcpy(&x, a.data + n, sizeof x);
+        memcpy(&y, b.data + n, sizeof y);
+        if (x != y)
+            return n + (size_t)__builtin_ctzll(x ^ y) / 8;
+    }
     while (n < max && a.data[n] == b.data[n])
         n++;
     return n;
@@ -68,17 +76,25 @@ static size_t common_suffix(struct bytes a, struct bytes b, size_t prefix)
 {
     size_t max = (a.size < b.size ? a.size : b.size) - prefix, n = 0;
 
+    for (; n + sizeof(uint64_t) <= max; n += sizeof(uint64_t)) {
+        uint64_t x, y;
+
+        memcpy(&x, a.data + a.size - n - sizeof x, sizeof x);
+        memcpy(&y, b.data + b.size - n - sizeof y, sizeof y);
+        if (x != y)
+            return n + (size_t)__builtin_clzll(x ^ y) / 8;
+    }
     while (n < max && a.data[a.size - 1 - n] == b.data[b.size - 1 - n])
         n++;
     return n;
 }
 
-size_t definition_write(uint8_t *out, const struct definition *d, struct bytes before)
+size_t definition_write(uint8_t *out, const struct definition *d, const struct definition *before)
 {
-    size_t prefix = common_prefix(d->labels, before);
-    size_t suffix = common_suffix(d->labels, before, prefix);
+    size_t prefix = common_prefix(d->labels, before->labels);
+    size_t suffix = common_suffix(d->labels, before->labels, prefix);
     size_t middle = d->labels.size - prefix - suffix;
-    size_t n = varint_write(out, d->slot);
+    size_t n = varint_write(out, zigzag_encode((int64_t)d->slot - (int64_t)before->slot));
 
     n += varint_write(out + n, d->generation);
     n += varint_write(out + n, prefix);
@@ -89,14 +105,12 @@ size_t definition_write(uint8_t *out, const struct definition *d, struct bytes b
     return n + middle;
 }
 
-void record_series_write(struct byte_writer *out, const struct bytes *parts, size_t part_count,
-                         uint32_t count)
+void record_series_write(struct byte_writer *out, struct bytes definitions, uint32_t count)
 {
     size_t at = record_begin(out, RECORD_SERIES);
 
     writer_le32(out, count);
-    for (size_t i = 0; i < part_count; i++)
-        writer_append(out, parts[i].data, parts[i].size);
+    writer_append(out, definitions.data, definitions.size);
     record_end(out, at);
 }
 
@@ -290,10 +304,13 @@ bool record_series_open(struct bytes body, struct byte_reader *in, uint32_t *cou
     return !in->failed;
 }
 
-bool record_series_next(struct byte_reader *in, struct bytes before, struct arena *arena,
+bool record_series_next(struct byte_reader *in, const struct definition *last, struct arena *arena,
                         struct definition *out)
 {
-    uint64_t slot = reader_varint(in), generation = reader_varint(in);
+    const struct bytes before = last->labels;
+    /* Unsigned: a wild difference wraps to a slot that is refused. */
+    uint64_t slot = last->slot + (uint64_t)zigzag_decode(reader_varint(in));
+    uint64_t generation = reader_varint(in);
     uint64_t prefix = reader_varint(in), suffix = reader_varint(in), middle = reader_varint(in);
     const uint8_t *bytes;
     uint8_t *labels;

@@ -58,14 +58,12 @@ static inline size_t definition_size_max(size_t labels_size)
 {
     return labels_size + 5 + 3 + 5 + 5 + 5;
 }
-/* Writes one definition at `out`; returns its size. `before` are the labels of the definition in
- * front of it in the same record, of which only the difference is written; empty for the first. */
-size_t definition_write(uint8_t *out, const struct definition *d, struct bytes before);
+/* Writes one definition at `out`; returns its size. Only what differs from `before` is written, the
+ * definition in front of it in the same record; all zero for the first. */
+size_t definition_write(uint8_t *out, const struct definition *d, const struct definition *before);
 
-/* Appends a record of `count` definitions that stand one behind the other in `parts`; the first of
- * each part was written with nothing before it. */
-void record_series_write(struct byte_writer *out, const struct bytes *parts, size_t part_count,
-                         uint32_t count);
+/* Appends a record of `count` definitions, written one behind the other. */
+void record_series_write(struct byte_writer *out, struct bytes definitions, uint32_t count);
 /* Appends a record of the samples of a chain of segments, in order. */
 void record_samples_write(struct byte_writer *out, const struct log_segment *first);
 
@@ -78,10 +76,10 @@ bool record_next(struct byte_reader *in, struct record *out);
 
 /* The number of definitions of a RECORD_SERIES body; *in is set to the first. */
 bool record_series_open(struct bytes body, struct byte_reader *in, uint32_t *count);
-/* Reads one definition whose labels are put together in `arena`; `before` are the labels of the one
- * in front of it. False with in->failed when the bytes are none, without it when memory is refused.
- */
-bool record_series_next(struct byte_reader *in, struct bytes before, struct arena *arena,
+/* Reads one definition, whose labels are put together in `arena`; `last` is the one in front of it,
+ * all zero for the first. False with in->failed when the bytes are none, without it when memory is
+ * refused. */
+bool record_series_next(struct byte_reader *in, const struct definition *last, struct arena *arena,
                         struct definition *out);
 
 /* The number of samples of a RECORD_SAMPLES body, checked against its size. */

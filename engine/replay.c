@@ -28,10 +28,11 @@ struct replay_frame {
     struct shard *shard;
     struct shard_change change;
     struct arena arena;
-    struct byte_writer rest;   /* canonical fields without the metric name */
-    struct byte_writer before; /* labels of the last definition of the group before */
-    bool any_new;              /* it defined a series */
-    uint64_t sequence_end;     /* one above its last entry */
+    struct byte_writer rest; /* canonical fields without the metric name */
+    struct definition last;  /* of the group of definitions before */
+    struct byte_writer last_labels;
+    bool any_new;          /* it defined a series */
+    uint64_t sequence_end; /* one above its last entry */
 };
 
 /* ---- memory ---- */
@@ -265,24 +266,26 @@ static enum err apply_definitions(struct replay_frame *f, struct byte_reader *in
     struct hash128 fingerprint[DEFINITION_GROUP];
     enum err e = ERR_OK;
     struct arena_mark mark = arena_mark_get(&f->arena);
-    struct bytes before = {f->before.data, f->before.size};
+    struct definition last = f->last;
 
     ASSERT(count <= DEFINITION_GROUP);
     for (uint32_t i = 0; i < count; i++) {
-        if (!record_series_next(in, before, &f->arena, &d[i]))
+        if (!record_series_next(in, &last, &f->arena, &d[i]))
             return in->failed ? errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series definition",
                                             f->shard->number)
                               : arena_error(&f->arena, ei);
-        before = d[i].labels;
+        last = d[i];
         fingerprint[i] = hash128_bytes(&f->engine->secret, d[i].labels.data, d[i].labels.size);
         fingerprint_table_prefetch(&f->shard->fingerprints, fingerprint[i]);
     }
     for (uint32_t i = 0; i < count && e == ERR_OK; i++)
         e = apply_definition(f, &d[i], fingerprint[i], ei);
-    writer_reset(&f->before);
-    writer_append(&f->before, before.data, before.size);
+    writer_reset(&f->last_labels);
+    writer_append(&f->last_labels, last.labels.data, last.labels.size);
+    f->last = last;
+    f->last.labels = (struct bytes){f->last_labels.data, f->last_labels.size};
     arena_mark_return(&f->arena, mark);
-    if (e == ERR_OK && f->before.failed)
+    if (e == ERR_OK && f->last_labels.failed)
         e = errinfo_set(ei, ERR_NOMEM, 0, "labels of a definition");
     return e;
 }
@@ -295,7 +298,7 @@ static enum err apply_series(struct replay_frame *f, struct bytes body, struct e
 
     if (!record_series_open(body, &in, &left))
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a series record", f->shard->number);
-    writer_reset(&f->before);
+    f->last = (struct definition){0};
     while (left > 0 && e == ERR_OK) {
         uint32_t count = left < DEFINITION_GROUP ? left : DEFINITION_GROUP;
 
@@ -342,14 +345,14 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
 
     arena_init(&f.arena, NULL);
     writer_init(&f.rest);
-    writer_init(&f.before);
+    writer_init(&f.last_labels);
     mutex_lock(&f.shard->lock); /* nobody contends; it orders this with later readers */
     while (err == ERR_OK && record_next(&in, &record))
         err = apply_record(&f, &record, ei);
     shard_change_apply(f.shard, &f.change);
     mutex_unlock(&f.shard->lock);
     writer_done(&f.rest);
-    writer_done(&f.before);
+    writer_done(&f.last_labels);
     arena_done(&f.arena);
     if (err == ERR_OK && in.failed)
         err = errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: a record's header", shard);

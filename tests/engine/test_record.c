@@ -217,13 +217,13 @@ static bool definitions_read(struct bytes body, struct definition *out, uint32_t
                              struct arena *arena)
 {
     struct byte_reader reader;
-    struct bytes before = {NULL, 0};
+    struct definition last = {0};
     uint32_t count = 0;
     bool ok = record_series_open(body, &reader, &count) && count <= max;
 
     for (uint32_t i = 0; ok && i < count; i++) {
-        ok = record_series_next(&reader, before, arena, &out[i]);
-        before = out[i].labels;
+        ok = record_series_next(&reader, &last, arena, &out[i]);
+        last = out[i];
     }
     return ok && reader_left(&reader) == 0;
 }
@@ -231,29 +231,27 @@ static bool definitions_read(struct bytes body, struct definition *out, uint32_t
 static void test_definitions(void **state)
 {
     static uint8_t labels[DEFINITION_COUNT][LABELS_MAX];
-    static uint8_t buffer[2][DEFINITION_COUNT * (LABELS_MAX + 23)];
+    static uint8_t buffer[DEFINITION_COUNT * (LABELS_MAX + 23)];
     struct test_random r = test_random_init(8);
-    struct definition in[DEFINITION_COUNT], out[DEFINITION_COUNT];
-    struct bytes parts[2] = {{buffer[0], 0}, {buffer[1], 0}}, before = {NULL, 0};
+    struct definition in[DEFINITION_COUNT], out[DEFINITION_COUNT], last = {0};
     struct byte_writer w;
     struct arena arena;
+    size_t size = 0;
 
     (void)state;
     arena_init(&arena, NULL);
     for (size_t i = 0; i < DEFINITION_COUNT; i++) {
-        size_t part = i / (DEFINITION_COUNT / 2), room;
+        size_t added;
 
-        if (i % (DEFINITION_COUNT / 2) == 0)
-            before.size = 0; /* each part is written by itself */
         in[i] = (struct definition){(uint32_t)test_random_u64(&r), (uint16_t)test_random_u64(&r),
-                                    random_labels(&r, labels[i], before)};
-        room = definition_write(buffer[part] + parts[part].size, &in[i], before);
-        CHECK(room <= definition_size_max(in[i].labels.size));
-        parts[part].size += room;
-        before = in[i].labels;
+                                    random_labels(&r, labels[i], last.labels)};
+        added = definition_write(buffer + size, &in[i], &last);
+        CHECK(added <= definition_size_max(in[i].labels.size));
+        size += added;
+        last = in[i];
     }
     writer_init(&w);
-    record_series_write(&w, parts, 2, DEFINITION_COUNT);
+    record_series_write(&w, (struct bytes){buffer, size}, DEFINITION_COUNT);
     struct bytes body = one_body((struct bytes){w.data, w.size}, RECORD_SERIES);
     CHECK(definitions_read(body, out, DEFINITION_COUNT, &arena));
     for (size_t i = 0; i < DEFINITION_COUNT; i++) {
@@ -277,13 +275,14 @@ static void test_definitions(void **state)
 static void test_definition_sizes(void **state)
 {
     struct definition d = {77, 0, {(const uint8_t *)"\010__name__\006metric\003job\001a", 22}};
-    struct bytes before = {(const uint8_t *)"\010__name__\006metriC\003job\001a", 22};
+    struct definition last = {76, 0, {(const uint8_t *)"\010__name__\006metriC\003job\001a", 22}};
+    const struct definition none = {0};
     uint8_t out[64];
 
     (void)state;
-    CHECK(definition_write(out, &d, before) == 6); /* slot, generation, two lengths, one byte */
-    CHECK(definition_write(out, &d, d.labels) == 5);
-    CHECK(definition_write(out, &d, (struct bytes){NULL, 0}) == 27);
+    CHECK(definition_write(out, &d, &last) == 6); /* slot, generation, two lengths, size, a byte */
+    CHECK(definition_write(out, &d, &d) == 5);
+    CHECK(definition_write(out, &d, &none) == 28);
 }
 
 /* A reader steps over records of types it does not know. */

@@ -28,16 +28,16 @@ def record(kind, body):
 
 def definitions(*series):
     body = struct.pack("<I", len(series))
-    before = b""
+    before, slot_before = b"", 0
     for slot, generation, labels in series:
         fields = b"".join(varint(len(t)) + t for pair in sorted(labels.items()) for t in pair)
         prefix = len(os.path.commonprefix([fields, before]))
         rest = fields[prefix:][::-1], before[prefix:][::-1]
         suffix = len(os.path.commonprefix(rest))
         middle = fields[prefix : len(fields) - suffix]
-        body += b"".join(varint(n) for n in (slot, generation, prefix, suffix, len(middle)))
-        body += middle
-        before = fields
+        body += zigzag(slot - slot_before)
+        body += b"".join(varint(n) for n in (generation, prefix, suffix, len(middle))) + middle
+        before, slot_before = fields, slot
     return record(1, body)
 
 
