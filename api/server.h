@@ -62,7 +62,7 @@ enum api_stop {
 };
 /*
  * Stops accepting, waits for running requests, after half of deadline_ms tells queries to stop, and
- * closes all connections.
+ * closes all connections. May be called again after anything but API_STOPPED.
  */
 MUST_USE enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms);
 /* After API_STOPPED, or before anything ran. Accepts NULL. */

@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include "api/http_internal.h"
+#include "base/file_sim.h"
 #include "tests/api/http_client.h"
 #include "tests/api/test_server.h"
 #include "tests/api/write_body.h"
@@ -375,6 +376,76 @@ static void test_streamed_series(void **state)
     test_server_stop(&s);
 }
 
+/* What cannot be made durable is not acknowledged; queries go on, and so does the server when there
+ * is room again. */
+static void test_disk_full(void **state)
+{
+    struct test_server s;
+    struct byte_writer request;
+    struct http_answer a;
+    char value[256];
+
+    (void)state;
+    test_server_start(&s, &(struct test_server_options){.simulated = true});
+    write_series(&s, "full", 0, 10, clock_now_ms(&s.clock), 1);
+    writer_init(&request);
+    request_make(&request, "full", 10, 10, clock_now_ms(&s.clock), 1);
+    fs_sim_set_fault(s.fs, FS_SIM_FAULT_NO_SPACE, fs_sim_op_count(s.fs));
+    http_call(s.port, "POST", write_path, "", request.data, request.size, &a);
+    CHECK_MSG(a.status == 503, "%d", a.status);
+    CHECK(http_header(&a, "Retry-After", value) && strtol(value, NULL, 10) > 0);
+    http_answer_done(&a);
+    check_status(&s, "GET", "/api/v1/query?query=count(full)", "", NULL, 200);
+    fs_sim_clear_fault(s.fs);
+    do { /* the sender's retries */
+        http_call(s.port, "POST", write_path, "", request.data, request.size, &a);
+        CHECK(a.status == 503 || a.status == 204);
+        http_answer_done(&a);
+    } while (a.status != 204);
+    http_get(s.port, "/api/v1/query?query=count(full)", &a);
+    CHECK(http_body_contains(&a, "\"20\"]"));
+    http_answer_done(&a);
+    writer_done(&request);
+    test_server_stop(&s);
+}
+
+/* No answer before the sync has returned; and a server whose log hangs says so when it is stopped.
+ */
+static void test_answer_waits_for_the_disk(void **state)
+{
+    struct test_server s;
+    struct byte_writer request;
+    struct http_answer a;
+    char byte = 0;
+    int fd = -1;
+
+    (void)state;
+    test_server_start(&s, &(struct test_server_options){.simulated = true});
+    writer_init(&request);
+    request_make(&request, "waits", 0, 10, clock_now_ms(&s.clock), 1);
+    fs_sim_set_fault(s.fs, FS_SIM_FAULT_SLOW, fs_sim_op_count(s.fs));
+    fd = http_connect(s.port);
+    http_send_text(fd, "POST /api/v1/write HTTP/1.1\r\nHost: x\r\n");
+    char length[64];
+
+    (void)snprintf(length, sizeof length, "Content-Length: %zu\r\n\r\n", request.size);
+    http_send_text(fd, length);
+    http_send(fd, request.data, request.size);
+    while (!fs_sim_fault_hit(s.fs) || atomic_load(&s.api->write_waiting) == 0)
+        (void)sched_yield();
+    check_status(&s, "GET", "/api/v1/query?query=count(waits)", "", NULL, 200);
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT) == -1);
+    CHECK(api_server_stop(s.api, 300) == API_STOP_WRITES_WAIT);
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT) == -1);
+    fs_sim_clear_fault(s.fs);
+    http_read(fd, &a);
+    CHECK(a.status == 204);
+    http_answer_done(&a);
+    (void)close(fd);
+    writer_done(&request);
+    test_server_stop(&s);
+}
+
 /* A client that reads nothing of a large answer costs others nothing and can leave. */
 static void test_reader_that_leaves_midway(void **state)
 {
@@ -683,6 +754,8 @@ int main(void)
         cmocka_unit_test(test_parameters_of_posts),
         cmocka_unit_test(test_compressed_answers),
         cmocka_unit_test(test_streamed_series),
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_answer_waits_for_the_disk),
         cmocka_unit_test(test_reader_that_leaves_midway),
         cmocka_unit_test(test_slow_senders),
         cmocka_unit_test(test_broken_off_requests),

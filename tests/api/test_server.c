@@ -1,5 +1,6 @@
 #include "tests/api/test_server.h"
 
+#include "base/file_sim.h"
 #include "tests/lib/test_support.h"
 
 void test_server_start(struct test_server *s, const struct test_server_options *o)
@@ -28,7 +29,10 @@ void test_server_start(struct test_server *s, const struct test_server_options *
                 o->memory_bytes != 0 ? o->memory_bytes : (uint64_t)1 << 30, NULL);
     s->dir = test_dir_new();
     CHECK_OK(metrics_registry_new(&s->metrics, &ei), &ei);
-    CHECK_OK(fs_open(s->dir, FS_IO_POSIX, &s->fs, &ei), &ei);
+    if (o->simulated)
+        CHECK_OK(fs_sim_new(1, &s->fs, &ei), &ei);
+    else
+        CHECK_OK(fs_open(s->dir, FS_IO_POSIX, &s->fs, &ei), &ei);
     store.fs = s->fs;
     store.metrics = options.metrics = s->metrics;
     CHECK_OK(engine_open(&store, &s->engine, &ei), &ei);

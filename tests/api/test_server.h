@@ -26,6 +26,7 @@ struct test_server_options {
     uint32_t query_concurrency; /* 0: 4 */
     uint64_t query_max_samples; /* 0: 50 M */
     bool not_ready;
+    bool simulated; /* files in memory, whose faults a test can set */
 };
 
 /* Aborts on failure. */
