@@ -1,0 +1,399 @@
+/* Sealed and late files: round trips against a plain twin, damage, truncation, limits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/file_sim.h"
+#include "engine/sealed_format_internal.h"
+#include "tests/engine/sealed_twin.h"
+#include "tests/lib/test_cmocka.h"
+
+#define PATH "s.sealed"
+
+static struct fs *sim_new(uint64_t seed)
+{
+    struct errinfo ei = {0};
+    struct fs *fs;
+
+    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
+    return fs;
+}
+
+static void open_well(struct fs *fs, uint64_t durable, struct sealed_opened *o)
+{
+    struct errinfo ei = {0};
+
+    CHECK_OK(sealed_open(fs, PATH, &twin_identity, durable, o, &ei), &ei);
+}
+
+static uint64_t size_of(struct fs *fs)
+{
+    struct errinfo ei = {0};
+    struct file *f;
+    uint64_t size;
+
+    CHECK_OK(file_open(fs, PATH, FILE_READ, &f, &ei), &ei);
+    CHECK_OK(file_size(f, &size, &ei), &ei);
+    file_close(f);
+    return size;
+}
+
+static void test_round_trips(void **state)
+{
+    struct test_random r = test_random_init(1);
+
+    (void)state;
+    for (int round = 0; round < 40; round++) {
+        struct fs *fs = sim_new(1);
+        struct twin_file twin;
+        struct sealed_opened o;
+        bool finish = round % 2 == 0;
+        size_t bad;
+
+        twin_file_fill(&r, &twin, 1 + test_random_below(&r, 5), round % 4 == 0 ? 1500 : 40,
+                       round % 4 == 0 ? 60 : 300);
+        twin_file_write(fs, PATH, &twin, finish);
+        /* By the footer, by walking what is durable, and by verifying every byte. */
+        for (int how = 0; how < 2; how++) {
+            open_well(fs, how == 0 ? size_of(fs) : 0, &o);
+            CHECK(o.is_finished == finish && o.torn_bytes == 0 && o.damaged_count == 0);
+            CHECK(o.slice_count == twin.slice_count);
+            twin_file_compare(&o, &twin, &bad);
+            CHECK(bad == 0);
+            for (size_t i = 0; i < o.slice_count; i++) {
+                struct errinfo ei = {0};
+
+                CHECK_OK(sealed_slice_verify(o.file, o.slices[i], &ei), &ei);
+            }
+            sealed_opened_done(&o);
+        }
+        twin_file_free(&twin);
+        fs_free(fs);
+    }
+}
+
+/* Chunks of random keys in a random time range, against a search by hand. */
+static void check_search(struct test_random *r, const struct sealed_opened *o,
+                         const struct twin_slice *twin, const struct sealed_slice *slice)
+{
+    struct sealed_key keys[40];
+    size_t key_count = 0, found = 0;
+    int64_t from = 1767225600000 + (int64_t)test_random_below(r, 2000000);
+    int64_t to = from + (int64_t)test_random_below(r, 1000000);
+    struct sealed_chunk_list list = {0};
+    struct errinfo ei = {0};
+    struct arena arena;
+    uint32_t slot = 0;
+
+    while (key_count < 40) {
+        slot += 1 + (uint32_t)test_random_below(r, 12);
+        keys[key_count++] = (struct sealed_key){slot, 1};
+    }
+    arena_init(&arena, NULL);
+    CHECK_OK(sealed_find(o->file, slice, keys, key_count, from, to, &arena, &list, &ei), &ei);
+    for (size_t i = 0; i < twin->chunk_count; i++) {
+        const struct twin_chunk *c = &twin->chunks[i];
+        bool wanted = c->t_ms[0] <= to && c->t_ms[c->count - 1] >= from;
+        size_t k = 0;
+
+        while (k < key_count && (keys[k].slot != c->slot || keys[k].generation != c->generation))
+            k++;
+        if (!wanted || k == key_count)
+            continue;
+        CHECK(found < list.count && list.items[found].slot == c->slot);
+        CHECK(list.items[found].key_index == k && list.items[found].sample_count == c->count);
+        CHECK(list.items[found].min_time_ms == c->t_ms[0]);
+        found++;
+    }
+    CHECK(found == list.count);
+    arena_done(&arena);
+}
+
+static void test_search(void **state)
+{
+    struct test_random r = test_random_init(2);
+    struct fs *fs = sim_new(1);
+    struct twin_file twin;
+    struct sealed_opened o;
+
+    (void)state;
+    twin_file_fill(&r, &twin, 3, 900, 30);
+    twin_file_write(fs, PATH, &twin, true);
+    open_well(fs, 0, &o);
+    for (int i = 0; i < 600; i++)
+        check_search(&r, &o, &twin.slices[i % 3], o.slices[i % 3]);
+    sealed_opened_done(&o);
+    twin_file_free(&twin);
+    fs_free(fs);
+}
+
+static void test_timestamps_are_stored_once(void **state)
+{
+    enum { SERIES = 1000, SAMPLES = 100 };
+    struct fs *fs = sim_new(1);
+    struct sealed_file *f;
+    struct sealed_writer *w;
+    struct sealed_slice *slice;
+    struct errinfo ei = {0};
+    struct test_random r = test_random_init(3);
+    int64_t t[SAMPLES];
+    double v[SAMPLES] = {0};
+
+    (void)state;
+    CHECK_OK(sealed_writer_create(fs, PATH, &twin_identity, &f, &w, &ei), &ei);
+    for (int i = 0; i < SAMPLES; i++) /* jitter: a column of its own would take some 150 bytes */
+        t[i] = 15000 * i + (int64_t)test_random_below(&r, 1000);
+    for (uint32_t i = 0; i < SERIES; i++)
+        CHECK_OK(sealed_writer_chunk(w, i, 1, t, v, SAMPLES, &ei), &ei);
+    CHECK_OK(sealed_writer_slice(w, 1, &slice, &ei), &ei);
+    /* A constant takes two bytes; what is left is the directory, about two bytes a chunk. */
+    CHECK_MSG(slice->size < 8 * SERIES, "%lu bytes", (unsigned long)slice->size);
+    CHECK(slice->group_count == 2);
+    free(slice);
+    sealed_writer_free(w);
+    sealed_file_close(f);
+    fs_free(fs);
+}
+
+static void test_refused_chunks(void **state)
+{
+    struct fs *fs = sim_new(1);
+    struct sealed_file *f;
+    struct sealed_writer *w;
+    struct sealed_slice *slice;
+    struct errinfo ei = {0};
+    const int64_t t[3] = {10, 20, 30}, equal[3] = {10, 20, 20}, later[1] = {31};
+    const double v[3] = {1, 2, 3};
+
+    (void)state;
+    CHECK_OK(sealed_writer_create(fs, PATH, &twin_identity, &f, &w, &ei), &ei);
+    CHECK_OK(sealed_writer_slice(w, 1, &slice, &ei), &ei);
+    CHECK(slice == NULL);
+    CHECK_OK(sealed_writer_chunk(w, 5, 7, t, v, 3, &ei), &ei);
+    CHECK(sealed_writer_chunk(w, 6, 7, t, v, 0, NULL) == ERR_INVALID);
+    CHECK(sealed_writer_chunk(w, 6, 7, equal, v, 3, NULL) == ERR_INVALID);
+    CHECK(sealed_writer_chunk(w, 4, 7, t, v, 3, NULL) == ERR_INVALID);
+    CHECK(sealed_writer_chunk(w, 5, 8, later, v, 1, NULL) == ERR_INVALID);
+    CHECK(sealed_writer_chunk(w, 5, 7, t + 2, v, 1, NULL) == ERR_INVALID);
+    CHECK_OK(sealed_writer_chunk(w, 5, 7, later, v, 1, &ei), &ei);
+    CHECK(sealed_writer_chunk_count(w) == 2);
+    sealed_writer_discard(w);
+    CHECK_OK(sealed_writer_chunk(w, 0, 0, t, v, 3, &ei), &ei);
+    CHECK_OK(sealed_writer_slice(w, 9, &slice, &ei), &ei);
+    CHECK(slice->chunk_count == 1 && slice->sample_count == 3 && slice->sequence == 9);
+    CHECK(slice->min_time_ms == 10 && slice->max_time_ms == 30);
+    free(slice);
+    sealed_writer_free(w);
+    sealed_file_close(f);
+    fs_free(fs);
+}
+
+/* ---- damage ---- */
+
+static uint8_t *file_bytes(struct fs *fs, size_t *size)
+{
+    struct errinfo ei = {0};
+    struct file *f;
+    uint8_t *data;
+
+    *size = size_of(fs);
+    data = malloc(*size + 1);
+    CHECK(data != NULL);
+    CHECK_OK(file_open(fs, PATH, FILE_READ, &f, &ei), &ei);
+    CHECK_OK(file_read(f, data, *size, 0, &ei), &ei);
+    file_close(f);
+    return data;
+}
+
+static struct fs *fs_with(const uint8_t *data, size_t size)
+{
+    struct fs *fs = sim_new(1);
+    struct errinfo ei = {0};
+    struct iovec iov = {(void *)(uintptr_t)data, size};
+    struct file *f;
+
+    CHECK_OK(file_open(fs, PATH, FILE_CREATE, &f, &ei), &ei);
+    if (size > 0)
+        CHECK_OK(file_write(f, &iov, 1, 0, &ei), &ei);
+    file_close(f);
+    return fs;
+}
+
+static size_t slices_within(const uint8_t *data, size_t size, const struct twin_file *twin)
+{
+    struct fs *fs = fs_with(data, size);
+    struct sealed_opened o;
+    size_t n = 0, bad;
+
+    open_well(fs, 0, &o);
+    CHECK(!o.is_finished && o.damaged_count == 0);
+    CHECK(o.end + o.torn_bytes == size);
+    n = o.slice_count;
+    for (size_t i = 0; i < n; i++)
+        CHECK(o.slices[i]->index == i);
+    twin_file_compare(&o, twin, &bad);
+    CHECK(bad == 0);
+    sealed_opened_done(&o);
+    fs_free(fs);
+    return n;
+}
+
+/* Cut at every byte: without a promise the slices that are whole are there, no other; with it, what
+ * is missing is told. */
+static void test_truncation_at_every_byte(void **state)
+{
+    struct test_random r = test_random_init(4);
+    struct fs *fs = sim_new(1);
+    struct twin_file twin;
+    size_t size, ends[4], bad, expected;
+    struct sealed_opened o;
+    uint8_t *data;
+
+    (void)state;
+    twin_file_fill(&r, &twin, 3, 4, 6);
+    twin_file_write(fs, PATH, &twin, true);
+    open_well(fs, 0, &o);
+    for (size_t i = 0; i < 3; i++)
+        ends[i] = o.slices[i]->offset + o.slices[i]->size;
+    ends[3] = SIZE_MAX;
+    sealed_opened_done(&o);
+    data = file_bytes(fs, &size);
+    for (size_t cut = 0; cut < size; cut++) {
+        struct fs *short_fs = fs_with(data, cut);
+        struct errinfo ei = {0};
+
+        if (cut < SEALED_HEADER_SIZE) {
+            CHECK(sealed_open(short_fs, PATH, &twin_identity, size, &o, &ei) == ERR_CORRUPT);
+            CHECK(strstr(ei.message, PATH) != NULL);
+            fs_free(short_fs);
+            continue;
+        }
+        for (expected = 0; ends[expected] <= cut;)
+            expected++;
+        CHECK(slices_within(data, cut, &twin) == expected);
+        open_well(short_fs, ends[2], &o);
+        twin_file_compare(&o, &twin, &bad);
+        CHECK(bad == (expected < 3) && o.slice_count == expected + bad);
+        sealed_opened_done(&o);
+        fs_free(short_fs);
+    }
+    free(data);
+    twin_file_free(&twin);
+    fs_free(fs);
+}
+
+/* One bit of a durable file flips: every slice is the same or an error that names file and offset,
+ * and no more than one of them is lost. */
+static void check_flip(const uint8_t *data, size_t size, const struct twin_file *twin,
+                       const struct sealed_opened *before, size_t bit)
+{
+    struct fs *fs;
+    struct errinfo ei = {0};
+    struct sealed_opened o;
+    uint8_t *copy = malloc(size);
+    size_t bad;
+    enum err e;
+
+    CHECK(copy != NULL);
+    memcpy(copy, data, size);
+    copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    fs = fs_with(copy, size);
+    e = sealed_open(fs, PATH, &twin_identity, size, &o, &ei);
+    if (bit / 8 < SEALED_HEADER_SIZE) {
+        CHECK(e == ERR_CORRUPT && strstr(ei.message, PATH) != NULL);
+    } else {
+        CHECK_OK(e, &ei);
+        twin_file_compare(&o, twin, &bad);
+        CHECK(bad <= 1);
+        CHECK(o.slice_count >= before->slice_count);
+        sealed_opened_done(&o);
+        /* What is not known to be durable: whole slices in front of the damage. */
+        errinfo_clear(&ei);
+        CHECK_OK(sealed_open(fs, PATH, &twin_identity, 0, &o, &ei), &ei);
+        twin_file_compare(&o, twin, &bad);
+        CHECK(bad == 0 || o.is_finished);
+        sealed_opened_done(&o);
+    }
+    fs_free(fs);
+    free(copy);
+}
+
+static void test_bit_flips(void **state)
+{
+    struct test_random r = test_random_init(5);
+
+    (void)state;
+    for (int finish = 0; finish < 2; finish++) {
+        struct fs *fs = sim_new(1);
+        struct twin_file twin;
+        struct sealed_opened o;
+        size_t size;
+        uint8_t *data;
+
+        twin_file_fill(&r, &twin, 3, 6, 8);
+        twin_file_write(fs, PATH, &twin, finish == 1);
+        open_well(fs, 0, &o);
+        data = file_bytes(fs, &size);
+        for (size_t bit = 0; bit < size * 8; bit++)
+            check_flip(data, size, &twin, &o, bit);
+        sealed_opened_done(&o);
+        free(data);
+        twin_file_free(&twin);
+        fs_free(fs);
+    }
+}
+
+static void test_other_files_are_refused(void **state)
+{
+    struct fs *fs = sim_new(1);
+    struct twin_file twin = {0};
+    struct sealed_identity other[5];
+    struct sealed_opened o;
+    uint8_t header[SEALED_HEADER_SIZE];
+    struct errinfo ei = {0};
+    size_t size;
+    uint8_t *data;
+
+    (void)state;
+    twin_file_write(fs, PATH, &twin, false);
+    open_well(fs, 0, &o);
+    CHECK(o.slice_count == 0 && o.torn_bytes == 0);
+    sealed_opened_done(&o);
+    for (int i = 0; i < 5; i++)
+        other[i] = twin_identity;
+    other[0].kind = SEALED_LATE;
+    other[1].shard = 4;
+    other[2].shard_count = 32;
+    other[3].number++;
+    other[4].secret_id++;
+    for (int i = 0; i < 5; i++) {
+        errinfo_clear(&ei);
+        CHECK(sealed_open(fs, PATH, &other[i], 0, &o, &ei) == ERR_CORRUPT);
+    }
+    data = file_bytes(fs, &size);
+    fs_free(fs);
+    memcpy(header, data, sizeof header);
+    header[8] = 2; /* a newer version, its checksum right */
+    uint32_t crc = crc32c(header, 60);
+    memcpy(header + 60, &crc, 4);
+    fs = fs_with(header, sizeof header);
+    errinfo_clear(&ei);
+    CHECK(sealed_open(fs, PATH, &twin_identity, 0, &o, &ei) == ERR_UNSUPPORTED);
+    fs_free(fs);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_timestamps_are_stored_once),
+        cmocka_unit_test(test_refused_chunks),
+        cmocka_unit_test(test_truncation_at_every_byte),
+        cmocka_unit_test(test_bit_flips),
+        cmocka_unit_test(test_other_files_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
