@@ -215,6 +215,7 @@ bool kit_read(struct kit *k, struct arena *arena, const char *labels, int64_t mi
     CHECK_OK(
         shard_read(s, &slot, &meta.generation, 1, min_time_ms, max_time_ms, arena, out, &k->ei),
         &k->ei);
+    shard_series_meta(s, &slot, 1, &meta); /* once more: a writer may have been at work */
     if (out->count > 0)
         CHECK(meta.min_time_ms <= out->t_ms[0] && meta.max_time_ms >= out->t_ms[out->count - 1]);
     return true;
