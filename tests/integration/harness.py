@@ -195,7 +195,10 @@ class Server:
     def stop(self, deadline_s=30.0):
         """SIGTERM; returns the exit code."""
         self.terminate()
-        return self.process.wait(deadline_s)
+        code = self.process.wait(deadline_s)
+        if code != 0:  # a sanitizer's findings among others
+            print(f"--- exit code {code}, end of {self.log_path}\n{self.log()[-8000:]}")
+        return code
 
 
 class TemporaryDirectory:

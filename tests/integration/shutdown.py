@@ -30,7 +30,8 @@ STOP_LIMIT_S = 10.0
 
 def slow_query(steps):
     """Work that grows with `steps` and needs no stored data."""
-    inner = "sum_over_time(vector(time())[1000s:1s])"
+    # Wide windows: much work over few points, so that a sanitizer build too looks up often.
+    inner = "sum_over_time(vector(time())[20000s:1s])"
     return {"query": f"max_over_time({inner}[{steps}s:1s])", "time": "100000"}
 
 
