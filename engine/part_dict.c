@@ -259,7 +259,7 @@ enum err part_dict_add(struct part_dict *d, const struct labels *labels, uint32_
     *metric = PART_ID_NONE;
     for (size_t i = 0; i < labels->count && e == ERR_OK; i++) {
         const struct label *l = &labels->items[i];
-        uint32_t name, value;
+        uint32_t name = 0, value = 0;
 
         if ((e = add_name(d, l->name, &name, ei)) != ERR_OK ||
             (e = add_value(d, name, l->value, &value, ei)) != ERR_OK)
