@@ -25,7 +25,8 @@ struct query_run {
     bool want_stats; /* `stats` was given */
     double queue_s, eval_s;
     size_t row, point; /* where the stream stands */
-    bool began;
+    bool began;        /* the row's labels are written */
+    bool any_point;    /* of the row */
 };
 
 static void query_run_free(struct stream_source *source)
@@ -110,7 +111,7 @@ static size_t row_count(const struct query_run *q)
 }
 
 /* Writes points from q->point on until the piece is full; true when the row has no more. */
-static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *first)
+static bool row_points_write(struct query_run *q, struct byte_writer *w)
 {
     const struct promql_result *result = &q->result;
     const struct result_series *series = &result->series[q->row];
@@ -119,9 +120,9 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *f
         const struct column *c = &result->raw[q->row];
 
         for (; q->point < c->count && w->size < STREAM_PIECE_BYTES; q->point++) {
-            if (!*first)
+            if (q->any_point)
                 writer_u8(w, ',');
-            *first = false;
+            q->any_point = true;
             json_write_point(w, c->t_ms[q->point], c->value[q->point]);
         }
         return q->point == c->count;
@@ -131,9 +132,9 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *f
             continue;
         if (w->size >= STREAM_PIECE_BYTES)
             return false;
-        if (!*first)
+        if (q->any_point)
             writer_u8(w, ',');
-        *first = false;
+        q->any_point = true;
         json_write_point(w, result->start_ms + (int64_t)q->point * result->step_ms,
                          series->value[q->point]);
     }
@@ -143,8 +144,6 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w, bool *f
 /* Writes (the rest of) a matrix row; true when it is complete. */
 static bool matrix_row_write(struct query_run *q, struct byte_writer *w)
 {
-    bool first = q->point == 0;
-
     if (!q->began) {
         if (q->row > 0)
             writer_u8(w, ',');
@@ -152,9 +151,9 @@ static bool matrix_row_write(struct query_run *q, struct byte_writer *w)
         json_write_labels(w, &q->result.series[q->row].labels);
         json_write_raw(w, ",\"values\":[");
         q->began = true;
-        first = true;
+        q->any_point = false; /* not "at step 0": a row may begin with steps that have no value */
     }
-    if (!row_points_write(q, w, &first))
+    if (!row_points_write(q, w))
         return false;
     json_write_raw(w, "]}");
     q->began = false;

@@ -259,6 +259,16 @@ class ReadApi(ServerCase):
         ):
             self.assert_error(self.range_query(**overrides), 400, "bad_data")
 
+    def test_query_range_that_begins_without_values(self):
+        # Long labels, so that pieces of the answer end between a row's labels and its first value.
+        series = [({"__name__": "late", "pad": "x" * 4000, "i": str(i)}, [(START_MS + 60_000, float(i))])
+                  for i in range(200)]
+        self.assertIn(self.client.write(series).status, (200, 204))
+        data = self.assert_success(self.range_query(query="late", end=self.at(75)))
+        self.assertEqual(len(data["result"]), 200)
+        for row in data["result"]:
+            self.assertEqual(row["values"], [[self.at(s), row["metric"]["i"]] for s in (60, 75)])
+
     def test_query_range_points(self):
         self.assert_success(self.range_query(query="1", start="0", end="11000", step="1"))
         answer = self.range_query(query="1", start="0", end="11001", step="1")
