@@ -86,11 +86,15 @@ enum err annotations_add(struct annotations *a, enum annotation_kind kind,
     char text[1024]; /* metric names beyond that are cut */
     va_list args;
     bool added;
+    enum err e;
 
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args); /* truncation is fine */
     va_end(args);
-    return entry_get(a, kind, position, text, &entry, &added, ei);
+    e = entry_get(a, kind, position, text, &entry, &added, ei);
+    if (e == ERR_OK)
+        entry->position = position; /* of equal texts the last one's is shown, as in Prometheus */
+    return e;
 }
 
 enum err annotations_add_quantile(struct annotations *a, struct position_range position, double q,

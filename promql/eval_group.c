@@ -287,7 +287,7 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
 static enum err annotate_quantile(struct group_run *r, struct errinfo *ei)
 {
     struct annotations *a = &r->ev->annotations;
-    struct position_range position = r->plan->node->u.aggregate.param->position;
+    struct position_range position = node_unwrap(r->plan->node->u.aggregate.param)->position;
     enum err e = ERR_OK;
 
     if (r->parameter_nan)

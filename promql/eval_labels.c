@@ -204,6 +204,40 @@ enum err eval_labels(struct eval *ev, const struct plan *p, struct vector **out,
 
 /* --- absent --- */
 
+/* Prometheus's index moves matchers that take series away (`job!="a"` where another matcher demands
+ * a job) behind the others, and absent() reads them in that order. */
+static bool matcher_subtracts(const struct node *selector, size_t index)
+{
+    const struct matcher *m = &selector->u.selector.matchers[index];
+
+    if ((m->kind == MATCHER_NOT_EQUAL || m->kind == MATCHER_NOT_REGEX) && matcher_matches_empty(m))
+        return true;
+    for (size_t i = 0; i < selector->u.selector.matcher_count; i++) {
+        const struct matcher *other = &selector->u.selector.matchers[i];
+
+        if (str_equal(other->name, m->name) && !matcher_matches_empty(other))
+            return false;
+    }
+    return true;
+}
+
+/* The first equality tells a label's value; any other matcher of that label read after it takes the
+ * label away. */
+static enum err absent_matcher(const struct matcher *m, struct arena *arena, struct labels *seen,
+                               struct labels *l, struct errinfo *ei)
+{
+    struct str value = m->value;
+    enum err e = ERR_OK;
+
+    if (str_equal(m->name, LABEL_METRIC_NAME))
+        return ERR_OK;
+    if (m->kind != MATCHER_EQUAL || labels_get(seen, m->name).size > 0)
+        value = (struct str){NULL, 0};
+    else
+        e = labels_with(seen, m->name, STR_LITERAL("seen"), arena, seen, ei);
+    return e == ERR_OK ? labels_with(l, m->name, value, arena, l, ei) : e;
+}
+
 enum err absent_labels(const struct node *argument, struct arena *arena, struct labels *out,
                        struct errinfo *ei)
 {
@@ -217,19 +251,11 @@ enum err absent_labels(const struct node *argument, struct arena *arena, struct 
         *out = l;
         return ERR_OK;
     }
-    for (size_t i = 0; i < n->u.selector.matcher_count && e == ERR_OK; i++) {
-        const struct matcher *m = &n->u.selector.matchers[i];
-        struct str value = m->value;
-
-        if (str_equal(m->name, LABEL_METRIC_NAME))
-            continue;
-        /* A second matcher, or one that is no equality, makes the value unknown. */
-        if (m->kind != MATCHER_EQUAL || labels_get(&seen, m->name).size > 0)
-            value = (struct str){NULL, 0};
-        else
-            e = labels_with(&seen, m->name, STR_LITERAL("seen"), arena, &seen, ei);
-        if (e == ERR_OK)
-            e = labels_with(&l, m->name, value, arena, &l, ei);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < n->u.selector.matcher_count && e == ERR_OK; i++) {
+            if (matcher_subtracts(n, i) == (pass == 1))
+                e = absent_matcher(&n->u.selector.matchers[i], arena, &seen, &l, ei);
+        }
     }
     *out = l;
     return e;
@@ -378,7 +404,8 @@ enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, s
     struct vector *v = NULL;
     enum err e = eval_vector(ev, p->input, &v, ei);
 
-    if (e == ERR_OK && p->grid.count == 1)
+    /* A range shorter than its step is one all the same. */
+    if (e == ERR_OK && p->grid.count == 1 && p->grid.end_ms == p->grid.start_ms)
         e = rows_sort(v, &context, ei);
     else if (e == ERR_OK)
         e = annotations_add(&ev->annotations, ANNOTATION_WARNING, p->node->position, ei,

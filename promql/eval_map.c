@@ -245,8 +245,6 @@ static enum err labelset_check_row(struct map_run *run, const struct row *row, s
 static enum err row_run(struct map_run *run, struct row *row, bool streaming, struct arena *arena,
                         struct errinfo *ei)
 {
-    bool check = false;
-
     for (const struct stage *s = run->stages; s != NULL; s = s->next) {
         enum err e = ERR_OK;
 
@@ -257,11 +255,14 @@ static enum err row_run(struct map_run *run, struct row *row, bool streaming, st
             row->drop_name = true;
         else
             e = labels_without_metadata(&row->labels, arena, &row->labels, ei);
+        /* Here and not behind the last stage: a later one may filter samples that clash. A vector
+         * that no stage filters any more is checked by its merge. */
+        if (e == ERR_OK && s->plan->checks_labelset && (streaming || s->next != NULL))
+            e = labelset_check_row(run, row, ei);
         if (e != ERR_OK)
             return e;
-        check = check || s->plan->checks_labelset;
     }
-    return check && streaming ? labelset_check_row(run, row, ei) : ERR_OK;
+    return ERR_OK;
 }
 
 enum err eval_map_vector(struct eval *ev, const struct plan *p, struct vector *v,

@@ -49,7 +49,7 @@ static enum err quantile_check(struct range_run *run, double q, struct errinfo *
     run->any_quantile_warned = true;
     run->quantile_warned = q;
     return annotations_add_quantile(&run->ev->annotations,
-                                    run->plan->node->u.call.args[0]->position, q, ei);
+                                    node_unwrap(run->plan->node->u.call.args[0])->position, q, ei);
 }
 
 /* Step by step, for functions that look at one window at a time. */
@@ -137,8 +137,8 @@ static enum err annotate_name(struct range_run *run, const struct labels *labels
     if (name.size == 0 || name_is_counter(name))
         return ERR_OK;
     mark = arena_mark_get(&run->arena);
-    e = annotations_add(&run->ev->annotations, ANNOTATION_INFO, p->node->u.call.args[0]->position,
-                        ei,
+    e = annotations_add(&run->ev->annotations, ANNOTATION_INFO,
+                        node_unwrap(p->node->u.call.args[0])->position, ei,
                         "metric might not be a counter, name does not end in "
                         "_total/_sum/_count/_bucket: %s",
                         text_quote(name, &run->arena));

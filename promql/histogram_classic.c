@@ -67,11 +67,29 @@ static bool buckets_make_monotonic(struct bucket *b, size_t count, struct monoto
     return forced;
 }
 
+/* The first of `count` buckets that reaches `rank`, or `count`. Counts rise, so a search by halves
+ * finds what a walk finds; where a count is NaN it finds what Prometheus's search by halves does.
+ */
+static size_t bucket_find(const struct bucket *b, size_t count, double rank)
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (b[middle].count >= rank)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 double buckets_quantile(double q, struct bucket *b, size_t count, bool *forced,
                         struct monotonicity_fix *fix)
 {
     double rank, start = 0, end, in_bucket;
-    size_t i = 0;
+    size_t i;
 
     *forced = false;
     if (isnan(q))
@@ -87,8 +105,7 @@ double buckets_quantile(double q, struct bucket *b, size_t count, bool *forced,
     if (count < 2 || b[count - 1].count == 0)
         return NAN;
     rank = q * b[count - 1].count;
-    while (i < count - 1 && !(b[i].count >= rank))
-        i++;
+    i = bucket_find(b, count - 1, rank);
     if (i == count - 1)
         return b[count - 2].upper_bound; /* in the +Inf bucket: its lower bound */
     if (i == 0 && b[0].upper_bound <= 0)
@@ -283,15 +300,16 @@ static enum err arguments_read(struct histogram_run *r, struct errinfo *ei)
     enum err e = eval_scalar(r->ev, r->plan->parameter, &r->arena, &r->first, ei);
 
     if (r->plan->function->id == FUNCTION_HISTOGRAM_FRACTION) {
-        r->vector_arg = n->u.call.args[2];
+        r->vector_arg = node_unwrap(n->u.call.args[2]);
         return e == ERR_OK ? eval_scalar(r->ev, r->plan->parameter2, &r->arena, &r->second, ei) : e;
     }
-    r->vector_arg = n->u.call.args[1];
+    r->vector_arg = node_unwrap(n->u.call.args[1]);
     for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
         double q = r->first[k];
 
         if (!(q >= 0 && q <= 1) && (k == 0 || double_bits(q) != double_bits(r->first[k - 1])))
-            e = annotations_add_quantile(&r->ev->annotations, n->u.call.args[0]->position, q, ei);
+            e = annotations_add_quantile(&r->ev->annotations,
+                                         node_unwrap(n->u.call.args[0])->position, q, ei);
     }
     return e;
 }

@@ -395,9 +395,9 @@ static enum err build_aggregate(struct planner *pl, const struct node *n, struct
     p->invariant = p->input->invariant;
     p->name_state = NAME_VARIES; /* by (__name__) and topk keep it */
     if (n->u.aggregate.param != NULL && n->u.aggregate.param->type != VALUE_STRING) {
+        /* As in Prometheus the parameter does not count: topk(k, x @ t) takes the first step's k.
+         */
         e = build(pl, n->u.aggregate.param, &p->parameter);
-        if (e == ERR_OK && !p->parameter->invariant)
-            p->invariant = false;
     }
     *out = p;
     return e;

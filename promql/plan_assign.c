@@ -35,11 +35,14 @@ int64_t ms_add(int64_t a, int64_t b)
     return r;
 }
 
+static int64_t shifted_ms(const struct plan *p, int64_t t_ms)
+{
+    return ms_subtract(p->shift.at == AT_TIME ? p->shift.at_ms : t_ms, p->shift.offset_ms);
+}
+
 int64_t plan_reference_ms(const struct plan *p, const struct grid *grid, size_t step)
 {
-    int64_t t = p->shift.at == AT_TIME ? p->shift.at_ms : grid_time_ms(grid, step);
-
-    return ms_subtract(t, p->shift.offset_ms);
+    return shifted_ms(p, grid_time_ms(grid, step));
 }
 
 /* The child's steps of a subquery: multiples of its step in (first - range, last]. */
@@ -61,6 +64,7 @@ static enum err subquery_grid(struct planner *pl, const struct plan *p, const st
     if (out->start_ms <= before)
         out->start_ms = ms_add(out->start_ms, step_ms);
     out->count = 0;
+    out->end_ms = shifted_ms(p, parent->end_ms);
     if (parent->count == 0 || last < out->start_ms)
         return ERR_OK;
     span = ((uint64_t)last - (uint64_t)out->start_ms) / (uint64_t)step_ms;
@@ -92,7 +96,6 @@ static enum series_order aggregate_order(enum aggregate_op op)
     case AGG_COUNT:
     case AGG_GROUP:
     case AGG_COUNT_VALUES:
-    case AGG_QUANTILE:
         return ORDER_ANY;
     case AGG_MIN: /* -0 and +0 are equal: the first one stays */
     case AGG_MAX:
@@ -100,6 +103,7 @@ static enum series_order aggregate_order(enum aggregate_op op)
     case AGG_AVG:
     case AGG_STDDEV:
     case AGG_STDVAR:
+    case AGG_QUANTILE: /* its groups come in the order of their first series */
         return ORDER_FIXED;
     case AGG_TOPK:
     case AGG_BOTTOMK:
@@ -148,6 +152,8 @@ static enum err spread(struct planner *pl, struct plan **slot, struct demand *d)
         *slot = top;
         d->grid.count = 1;
     }
+    if (p->invariant)
+        d->grid.end_ms = d->grid.start_ms;
     p->grid = d->grid;
     return ERR_OK;
 }

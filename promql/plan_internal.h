@@ -28,6 +28,7 @@
 struct grid {
     int64_t start_ms, step_ms;
     size_t count;
+    int64_t end_ms; /* as asked for, not before the last step; start_ms: an instant, no range */
 };
 
 static inline int64_t grid_time_ms(const struct grid *g, size_t step)

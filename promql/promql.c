@@ -29,7 +29,7 @@ static enum err query_grid(const struct promql_query *q, struct grid *out, struc
 {
     uint64_t span;
 
-    *out = (struct grid){q->start_ms, q->is_range ? q->step_ms : 1, 1};
+    *out = (struct grid){q->start_ms, q->is_range ? q->step_ms : 1, 1, q->start_ms};
     if (!q->is_range)
         return ERR_OK;
     if (q->step_ms <= 0)
@@ -41,6 +41,7 @@ static enum err query_grid(const struct promql_query *q, struct grid *out, struc
     if (span >= UINT32_MAX)
         return errinfo_set(ei, ERR_LIMIT, 0, "query has too many steps");
     out->count = (size_t)span + 1;
+    out->end_ms = q->end_ms;
     return ERR_OK;
 }
 

@@ -209,6 +209,11 @@ static void test_errors(void **state)
          "vector cannot contain metrics with the same labelset"},
         {"sum(rate({__name__=~'memory.*'}[5m]))",
          "vector cannot contain metrics with the same labelset"},
+        /* What a later stage filters has clashed before. */
+        {"round({__name__=~'memory.*'}) == 12345",
+         "vector cannot contain metrics with the same labelset"},
+        {"sum(clamp(ceil({__name__=~'memory.*'}), 1, 0))",
+         "vector cannot contain metrics with the same labelset"},
         {"label_replace(memory, 'instance', 'x', '', '')",
          "vector cannot contain metrics with the same labelset"},
         {"label_replace(memory, 'x', '', 'y', '(')",
@@ -252,6 +257,17 @@ static void test_annotations(void **state)
          "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile), "
          "from buckets 1 to +Inf, with a max diff of 30, over 1 samples from 1970-01-01T00:10:00Z "
          "to 1970-01-01T00:10:00Z (1:25)"},
+        {"quantile_over_time((-1), memory[5m])",
+         "PromQL warning: quantile value should be between 0 and 1, got -1 (1:21)"},
+        {"quantile((2), memory)",
+         "PromQL warning: quantile value should be between 0 and 1, got 2 (1:11)"},
+        {"histogram_quantile((2), (latency_bucket))",
+         "PromQL warning: quantile value should be between 0 and 1, got 2 (1:21)"},
+        {"histogram_quantile(0.9, (memory))",
+         "PromQL warning: bucket label \"le\" is missing or has a malformed value of \"\" (1:26)"},
+        {"rate(memory[5m]) or rate(memory[6m])", /* the last one's position */
+         "PromQL info: metric might not be a counter, name does not end in "
+         "_total/_sum/_count/_bucket: \"memory\" (1:26)"},
         {"rate(requests_total[5m])", NULL},
         {"sort(memory)", NULL},
     };
