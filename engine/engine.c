@@ -27,23 +27,25 @@ static enum err refuse_orphan_log(struct fs *fs, struct errinfo *ei)
 static enum err manifest_load(struct engine *e, const struct engine_options *options,
                               struct errinfo *ei)
 {
-    struct manifest m;
+    struct manifest m = {0};
     enum err err = manifest_read(e->fs, &m, ei);
 
     if (err == ERR_NOT_FOUND) {
         m.shard_count =
             options->shard_count > 0 ? options->shard_count : ENGINE_SHARD_COUNT_DEFAULT;
+        m.next_file_number = 1;
         hash_secret_init(&m.secret, options->hash_secret_seed);
         err = refuse_orphan_log(e->fs, ei);
         if (err == ERR_OK)
             err = manifest_write(e->fs, &m, ei);
     }
-    if (err != ERR_OK)
-        return err;
-    e->shard_count = m.shard_count;
-    e->shard_bits = (uint32_t)__builtin_ctz(m.shard_count);
-    e->secret = m.secret;
-    return ERR_OK;
+    if (err == ERR_OK) {
+        e->shard_count = m.shard_count;
+        e->shard_bits = (uint32_t)__builtin_ctz(m.shard_count);
+        e->secret = m.secret;
+    }
+    manifest_done(&m);
+    return err;
 }
 
 static enum err shards_open(struct engine *e, struct errinfo *ei)

@@ -143,29 +143,6 @@ static void test_manifest_rules(void **state)
     fs_free(fs);
 }
 
-static void test_manifest_codec(void **state)
-{
-    struct manifest m = {.shard_count = 64}, got;
-    uint8_t data[MANIFEST_SIZE + 1];
-
-    (void)state;
-    hash_secret_init(&m.secret, 5);
-    manifest_encode(&m, data);
-    CHECK(manifest_decode(data, MANIFEST_SIZE, &got, NULL) == ERR_OK);
-    CHECK(got.shard_count == 64 && memcmp(&got.secret, &m.secret, sizeof got.secret) == 0);
-    for (size_t cut = 0; cut < MANIFEST_SIZE; cut++)
-        CHECK(manifest_decode(data, cut, &got, NULL) == ERR_CORRUPT);
-    data[MANIFEST_SIZE] = 0;
-    CHECK(manifest_decode(data, MANIFEST_SIZE + 1, &got, NULL) == ERR_CORRUPT);
-    for (size_t bit = 0; bit < (size_t)MANIFEST_SIZE * 8; bit++) {
-        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        enum err e = manifest_decode(data, MANIFEST_SIZE, &got, NULL);
-        /* A flipped version number reads as a newer one. */
-        CHECK(e == ERR_CORRUPT || (e == ERR_UNSUPPORTED && bit / 8 >= 8 && bit / 8 < 12));
-        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    }
-}
-
 /* ---- random requests against a plain model ---- */
 
 enum { MODEL_SERIES = 40, MODEL_SAMPLES = 3000, MODEL_STEPS = 600 };
@@ -301,7 +278,6 @@ int main(void)
         cmocka_unit_test(test_limit_lowered),
         cmocka_unit_test(test_close_before_replay),
         cmocka_unit_test(test_manifest_rules),
-        cmocka_unit_test(test_manifest_codec),
         cmocka_unit_test(test_model),
     };
 
