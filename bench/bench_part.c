@@ -123,40 +123,35 @@ static void add_row(struct bench *b, struct bytes wire)
     row->fingerprint = hash128_bytes(&b->secret, copy, wire.size);
 }
 
-/* The first scrape decides which series are ours: *mine gets a row for each, or SIZE_MAX. */
-static size_t choose_rows(struct bench *b, size_t **mine)
+/* The first scrape decides which series are ours: their numbers + 1, 0 for all others. */
+static size_t *choose_rows(struct bench *b, size_t series_count)
 {
     struct errinfo ei = {0};
-    size_t total = 0;
+    size_t *mine = calloc(series_count, sizeof *mine), at = 0;
 
-    *mine = NULL;
+    if (mine == NULL)
+        fail("memory", &ei);
     for (uint32_t n = 0; n < b->node_count; n++) {
         const struct fleet_sample *samples;
         size_t count = fleet_node_scrape(b->nodes, n, &samples);
 
-        *mine = realloc(*mine, (total + count) * sizeof(**mine));
-        if (*mine == NULL)
-            fail("memory", &ei);
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && at < series_count; i++, at++) {
             struct label items[LABEL_MAX];
-            bool ours = is_ours(b, items, parse_labels(samples[i].labels, items));
 
-            (*mine)[total + i] = ours ? b->row_count : SIZE_MAX;
-            if (ours)
+            if (is_ours(b, items, parse_labels(samples[i].labels, items))) {
                 add_row(b, samples[i].labels);
+                mine[at] = b->row_count;
+            }
         }
-        total += count;
     }
-    return total;
+    return mine;
 }
 
-static void make_samples(struct bench *b)
+static void make_samples(struct bench *b, size_t series_count)
 {
     struct errinfo ei = {0};
-    size_t *mine, count;
+    size_t *mine = choose_rows(b, series_count), count = b->row_count * b->scrape_count;
 
-    (void)choose_rows(b, &mine);
-    count = b->row_count * b->scrape_count;
     b->t_ms = malloc(count * sizeof *b->t_ms);
     b->value = malloc(count * sizeof *b->value);
     if (b->t_ms == NULL || b->value == NULL)
@@ -168,11 +163,11 @@ static void make_samples(struct bench *b)
             const struct fleet_sample *samples;
             size_t got = fleet_node_scrape(b->nodes, n, &samples);
 
-            for (size_t i = 0; i < got; i++, at++) {
-                if (mine[at] == SIZE_MAX)
+            for (size_t i = 0; i < got && at < series_count; i++, at++) {
+                if (mine[at] == 0)
                     continue;
-                b->t_ms[mine[at] * b->scrape_count + s] = samples[i].t_ms;
-                b->value[mine[at] * b->scrape_count + s] = samples[i].value;
+                b->t_ms[(mine[at] - 1) * b->scrape_count + s] = samples[i].t_ms;
+                b->value[(mine[at] - 1) * b->scrape_count + s] = samples[i].value;
             }
         }
     }
@@ -450,7 +445,7 @@ int main(int argc, char **argv)
         fleet_template_new(options.profile, &template, &ei) != ERR_OK ||
         fleet_nodes_new(template, &options, 0, b.node_count, &b.nodes, &ei) != ERR_OK)
         fail("stream", &ei);
-    make_samples(&b);
+    make_samples(&b, (size_t)b.node_count * fleet_series_per_node(template));
     qsort(b.rows, b.row_count, sizeof *b.rows, compare_rows);
     run(&b);
     part_store_free(b.store);

@@ -32,7 +32,11 @@ static enum err part_alloc(struct part *p, size_t count, size_t size, void **out
     if (e != ERR_OK)
         return e;
     *out = calloc(count + 1, size);
-    return *out != NULL ? ERR_OK : errinfo_set(ei, ERR_NOMEM, 0, "%s", p->paths[PART_FILE_INDEX]);
+    if (*out == NULL) {
+        (void)errinfo_set(ei, ERR_NOMEM, 0, "%s", p->paths[PART_FILE_INDEX]);
+        return ERR_NOMEM;
+    }
+    return ERR_OK;
 }
 
 /* ---- files ---- */
@@ -219,6 +223,7 @@ static enum err names_read(struct part *p, struct errinfo *ei)
         e = part_alloc(p, size, 1, &text, ei);
     p->names_text = text;
     if (e == ERR_OK) {
+        ASSERT(p->names_text != NULL);
         memcpy(p->names_text, page->data, size);
         if (!names_decode(p, size))
             e = part_page_corrupt(p, PART_SECTION_NAMES, 0, ei);

@@ -253,7 +253,7 @@ enum err part_times_memo_init(struct part_times_memo *m, struct part *p, struct 
     memset(m, 0, sizeof *m);
     m->part = p;
     m->arena = arena;
-    m->views = arena_calloc(arena, p->footer.tables[PART_SECTION_TIMES].count, sizeof(*m->views));
+    m->views = arena_calloc(arena, p->footer.tables[PART_SECTION_TIMES].count, sizeof(void *));
     return m->views == NULL ? arena_error(arena, ei) : ERR_OK;
 }
 
@@ -304,6 +304,7 @@ enum err part_times_bounds(struct part_times_memo *m, struct part_chunk *chunk, 
 
     if (e != ERR_OK)
         return e;
+    ASSERT(v != NULL);
     chunk->min_time_ms = v->min_times[chunk->times - v->first];
     chunk->max_time_ms = v->max_times[chunk->times - v->first];
     chunk->sample_count = v->samples[chunk->times - v->first];
@@ -316,14 +317,16 @@ enum err part_times_bytes(struct part_times_memo *m, uint32_t id, struct bytes *
     const struct part_times_view *v = NULL;
     enum err e = memo_view(m, id, &v, ei);
 
-    if (e == ERR_OK)
-        *out = (struct bytes){v->bytes + v->starts[id - v->first], v->sizes[id - v->first]};
-    return e;
+    if (e != ERR_OK)
+        return e;
+    ASSERT(v != NULL);
+    *out = (struct bytes){v->bytes + v->starts[id - v->first], v->sizes[id - v->first]};
+    return ERR_OK;
 }
 
 static size_t memo_slot(const struct part_times_memo *m, uint32_t id)
 {
-    size_t at = (id * UINT32_C(0x9e3779b1)) & (m->column_capacity - 1);
+    size_t at = ((uint64_t)id * UINT32_C(0x9e3779b1)) & (m->column_capacity - 1);
 
     while (m->columns[at] != NULL && m->column_ids[at] != id)
         at = (at + 1) & (m->column_capacity - 1);

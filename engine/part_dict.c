@@ -79,6 +79,7 @@ static enum err hash_grow(struct part_dict *d, struct part_hash *h,
     if (e != ERR_OK)
         return e;
     slots = grown.data;
+    ASSERT(slots != NULL);
     memset(slots, 0, count * sizeof *slots);
     for (size_t i = 0; i < h->slots.capacity; i++) {
         size_t at;

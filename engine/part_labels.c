@@ -195,7 +195,8 @@ static enum err text_table_init(struct text_table *t, struct part *p, struct are
     if (t->entries == NULL || t->cursors == NULL) {
         free(t->entries);
         free(t->cursors);
-        return errinfo_set(ei, ERR_NOMEM, 0, "labels of a part");
+        (void)errinfo_set(ei, ERR_NOMEM, 0, "labels of a part");
+        return ERR_NOMEM;
     }
     t->cursor_count = p->footer.name_count;
     return ERR_OK;
@@ -311,10 +312,12 @@ static enum err request_walk(struct label_request *q, const uint64_t *keys, stru
                                       q->ei);
             loaded = true;
         }
+        if (e != ERR_OK)
+            return e;
+        ASSERT(page.schema != NULL && page.row != NULL);
         v.entity = entity - page.first;
         v.metric = part_metric_of(q->part, q->series[v.item]);
-        if (e == ERR_OK)
-            e = q->visit(q, &v);
+        e = q->visit(q, &v);
         if (e != ERR_OK)
             return e;
     }
@@ -329,16 +332,14 @@ static enum err request_run(struct label_request *q)
 
     if (q->count == 0)
         return ERR_OK;
-    e = text_table_init(&q->texts, q->part, q->arena, q->ei);
-    if (e != ERR_OK)
+    keys = ARENA_ARRAY(q->arena, q->count, uint64_t);
+    if (keys == NULL)
+        return arena_error(q->arena, q->ei);
+    e = entities_of(q->part, q->series, q->count, keys, q->ei);
+    if (e != ERR_OK || (e = text_table_init(&q->texts, q->part, q->arena, q->ei)) != ERR_OK)
         return e;
     arena_init(&scratch, q->arena->budget);
-    keys = calloc(q->count, sizeof *keys);
-    e = keys == NULL ? errinfo_set(q->ei, ERR_NOMEM, 0, "labels of a part")
-                     : entities_of(q->part, q->series, q->count, keys, q->ei);
-    if (e == ERR_OK)
-        e = request_walk(q, keys, &scratch);
-    free(keys);
+    e = request_walk(q, keys, &scratch);
     arena_done(&scratch);
     text_table_done(&q->texts);
     return e;

@@ -83,6 +83,7 @@ static enum err chunks_walk(struct chunk_query *q, const uint64_t *order, size_t
     struct part_chunk_page page = {0};
     bool loaded = false;
 
+    ASSERT(order != NULL);
     for (size_t i = 0; i < count; i++) {
         uint32_t series = (uint32_t)(order[i] >> 32);
         enum err e = ERR_OK;

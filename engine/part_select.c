@@ -571,7 +571,7 @@ static enum err apply(struct selection *s, const struct matcher *m, bool *narrow
 
 static enum err run(struct selection *s, const struct matcher *matchers, size_t count)
 {
-    const struct matcher **metrics = arena_calloc(s->arena, count + 1, sizeof(*metrics));
+    const struct matcher **metrics = arena_calloc(s->arena, count + 1, sizeof(void *));
     size_t metric_count = 0;
     bool narrowed = false;
     enum err e;

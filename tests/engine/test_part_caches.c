@@ -55,7 +55,7 @@ static void test_recent_pages_stay(void **state)
     (void)state;
     CHECK_OK(page_cache_new(NULL, 1 << 20, &c, &ei), &ei);
     pinned = enter(c, 1, 0, SIZE);
-    for (uint64_t i = 1; i < 20 * PAGES; i++) {
+    for (uint64_t i = 1; i < UINT64_C(20) * PAGES; i++) {
         struct page *hot = page_cache_find(c, 2, 7);
 
         CHECK(i == 1 || hot != NULL); /* asked for each time, so never the oldest */

@@ -25,7 +25,17 @@ static struct part *write_and_open(struct kit_store *k, const char *dir, const s
 
     CHECK_OK(kit_write(k->store, dir, m, 0, &info, &ei), &ei);
     CHECK_OK(part_open(k->store, dir, &kit_key, &p, &ei), &ei);
-    CHECK(memcmp(part_info(p), &info, sizeof info) == 0);
+    CHECK(part_key_equal(&part_info(p)->key, &info.key) && part_info(p)->id == info.id);
+    CHECK(part_info(p)->min_time_ms == info.min_time_ms);
+    CHECK(part_info(p)->max_time_ms == info.max_time_ms);
+    CHECK(part_info(p)->highest_sequence == info.highest_sequence);
+    CHECK(part_info(p)->sample_count == info.sample_count);
+    CHECK(part_info(p)->chunk_count == info.chunk_count);
+    CHECK(part_info(p)->index_size == info.index_size);
+    CHECK(part_info(p)->chunks_size == info.chunks_size);
+    CHECK(part_info(p)->series_count == info.series_count);
+    CHECK(part_info(p)->entity_count == info.entity_count);
+    CHECK(part_info(p)->times_count == info.times_count);
     CHECK(info.series_count == m->count && info.highest_sequence == 77);
     return p;
 }
