@@ -50,6 +50,15 @@ static void meta_run_free(struct stream_source *source)
 
 /* Parameters. False when a reply was made. */
 
+/* Prometheus names the parameter for series only. */
+static void refuse_selector(struct http_request *r, const char *cause)
+{
+    if (str_equal(r->path, STR_LITERAL("/api/v1/series")))
+        reply_bad_parameter(r, "match[]", cause);
+    else
+        reply_error(r, 400, "bad_data", cause);
+}
+
 static bool selector_parse(struct http_request *r, struct meta_run *m, struct str text)
 {
     struct matcher *matchers = NULL;
@@ -59,7 +68,7 @@ static bool selector_parse(struct http_request *r, struct meta_run *m, struct st
     enum err e = promql_parse_selector(text, &m->arena, &matchers, &count, &ei);
 
     if (e != ERR_OK) {
-        reply_bad_parameter(r, "match[]", ei.message);
+        refuse_selector(r, ei.message);
         return false;
     }
     m->owned[m->set_count] = matchers;
@@ -69,7 +78,7 @@ static bool selector_parse(struct http_request *r, struct meta_run *m, struct st
     for (size_t i = 0; i < count; i++)
         narrows |= !matcher_matches_empty(&matchers[i]);
     if (!narrows)
-        reply_bad_parameter(r, "match[]", "match[] must contain at least one non-empty matcher");
+        refuse_selector(r, "match[] must contain at least one non-empty matcher");
     return narrows;
 }
 

@@ -301,13 +301,14 @@ static bool param_lookback(struct http_request *r, int64_t *out)
     *out = 0;
     if (text.size == 0)
         return true;
-    if (param_duration_parse(text, out, &ei) == ERR_OK && *out < 0)
-        (void)errinfo_set(&ei, ERR_INVALID, 0, "it is negative");
-    if (ei.code == ERR_OK)
-        return true;
-    errinfo_prefix(&ei, "error parsing lookback delta duration");
-    reply_bad_parameter(r, "lookback_delta", ei.message);
-    return false;
+    if (param_duration_parse(text, out, &ei) != ERR_OK) {
+        errinfo_prefix(&ei, "error parsing lookback delta duration");
+        reply_error(r, 400, "bad_data", ei.message); /* Prometheus does not name the parameter */
+        return false;
+    }
+    if (*out < 0)
+        *out = 0; /* the setting's, as in Prometheus */
+    return true;
 }
 
 static bool param_step(struct http_request *r, struct promql_query *query)

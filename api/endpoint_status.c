@@ -44,8 +44,27 @@ static void reply_data(struct http_request *r, const char *data)
     end(r, &w);
 }
 
+/* False when a reply was made. */
+static bool metadata_limit_check(struct http_request *r, const char *name)
+{
+    struct str text = params_get(&r->params, name);
+    struct errinfo ei = {0};
+    size_t limit = 0;
+
+    if (text.size > 1 && text.data[0] == '-')
+        text = (struct str){text.data + 1, text.size - 1}; /* negative: no limit */
+    if (param_limit_parse(text, &limit, &ei) == ERR_OK)
+        return true;
+    ei = (struct errinfo){0}; /* the first message would win */
+    (void)errinfo_set(&ei, ERR_INVALID, 0, "%s must be a number", name);
+    reply_error(r, 400, "bad_data", ei.message);
+    return false;
+}
+
 void endpoint_metadata(struct http_request *r)
 {
+    if (!metadata_limit_check(r, "limit") || !metadata_limit_check(r, "limit_per_metric"))
+        return;
     reply_data(r, "{}"); /* metadata in messages is not kept yet */
 }
 

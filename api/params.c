@@ -227,6 +227,14 @@ static bool rfc3339_parse(struct str text, int64_t *out_ms)
     return true;
 }
 
+/* A number as Go's strconv.ParseFloat takes it: one too large for a double is none, "Inf" is. */
+static bool seconds_parse(struct str text, double *out)
+{
+    return float_parse(text, out) && !isnan(*out) &&
+           !(isinf(*out) && memchr(text.data, 'n', text.size) == NULL &&
+             memchr(text.data, 'N', text.size) == NULL);
+}
+
 enum err param_time_parse(struct str text, int64_t *out_ms, struct errinfo *ei)
 {
     /* What Go clients print for their smallest and largest time. */
@@ -234,7 +242,7 @@ enum err param_time_parse(struct str text, int64_t *out_ms, struct errinfo *ei)
     static const struct str max_text = STR_LITERAL("292277025-08-18T07:12:54.999999999Z");
     double seconds = 0;
 
-    if (float_parse(text, &seconds) && !isnan(seconds)) {
+    if (seconds_parse(text, &seconds)) {
         *out_ms = seconds_to_ms(seconds);
         return ERR_OK;
     }
@@ -256,7 +264,7 @@ enum err param_duration_parse(struct str text, int64_t *out_ms, struct errinfo *
 {
     double seconds = 0;
 
-    if (float_parse(text, &seconds) && !isnan(seconds)) {
+    if (seconds_parse(text, &seconds)) {
         if (fabs(seconds) * 1e9 >= 0x1p63)
             return errinfo_set(ei, ERR_INVALID, 0,
                                "cannot parse \"%.*s\" to a valid duration. It overflows int64",
@@ -293,7 +301,7 @@ enum err param_limit_parse(struct str text, size_t *out, struct errinfo *ei)
 
         if (c < '0' || c > '9')
             goto not_a_number;
-        if (v > (INT64_MAX - 9) / 10)
+        if (v > (uint64_t)(INT64_MAX - (c - '0')) / 10)
             return errinfo_set(ei, ERR_INVALID, 0,
                                "strconv.Atoi: parsing \"%.*s\": value out of range",
                                STR_ARGS(text));

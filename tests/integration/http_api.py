@@ -193,7 +193,7 @@ class ReadApi(ServerCase):
             ({"query": "x", "time": "tomorrow"}, ('invalid parameter "time"',)),
             ({"query": "x", "timeout": "soon"}, ('invalid parameter "timeout"',)),
             ({"query": "x", "limit": "-1"}, ('invalid parameter "limit"',)),
-            ({"query": "x", "lookback_delta": "-1m"}, ('invalid parameter "lookback_delta"',)),
+            ({"query": "x", "lookback_delta": "-1m"}, ("error parsing lookback delta duration",)),
         ):
             answer = self.client.get("/api/v1/query", params)
             self.assert_error(answer, 400, "bad_data", *pieces)
@@ -259,15 +259,15 @@ class ReadApi(ServerCase):
         ):
             self.assert_error(self.range_query(**overrides), 400, "bad_data")
 
-    def test_query_range_that_begins_without_values(self):
-        # Long labels, so that pieces of the answer end between a row's labels and its first value.
-        series = [({"__name__": "late", "pad": "x" * 4000, "i": str(i)}, [(START_MS + 60_000, float(i))])
-                  for i in range(200)]
-        self.assertIn(self.client.write(series).status, (200, 204))
-        data = self.assert_success(self.range_query(query="late", end=self.at(75)))
-        self.assertEqual(len(data["result"]), 200)
-        for row in data["result"]:
-            self.assertEqual(row["values"], [[self.at(s), row["metric"]["i"]] for s in (60, 75)])
+    def test_numbers_of_parameters(self):
+        # Too large for a double is no number; the largest limit is one; a lookback below 0 is the default.
+        self.assert_error(self.range_query(end="1e400"), 400, "bad_data", 'cannot parse "1e400"')
+        self.assert_success(self.range_query(limit="9223372036854775807"))
+        self.assert_error(self.range_query(limit="9223372036854775808"), 400, "bad_data", "out of range")
+        self.assert_success(self.range_query(lookback_delta="-1"))
+        answer = self.range_query(lookback_delta="x")
+        self.assert_error(answer, 400, "bad_data")
+        self.assertTrue(answer.json["error"].startswith("error parsing lookback delta duration: "), answer)
 
     def test_query_range_points(self):
         self.assert_success(self.range_query(query="1", start="0", end="11000", step="1"))
@@ -340,6 +340,17 @@ class ReadApi(ServerCase):
         data = self.get_data("/api/v1/label/job/values", start="10", end="20")
         self.assertEqual(data, [])
 
+    def test_a_wrong_selector_is_named_for_series_only(self):
+        for path, prefix in (("series", 'invalid parameter "match[]": '), ("labels", ""), ("label/job/values", "")):
+            for selector, cause in (("x{", "1:3: parse error"), ("{}", "match[] must contain")):
+                answer = self.client.get(f"/api/v1/{path}", {"match[]": selector})
+                self.assert_error(answer, 400, "bad_data")
+                self.assertTrue(answer.json["error"].startswith(prefix + cause), answer)
+
+    def test_metadata_limits(self):
+        self.assert_error(self.client.get("/api/v1/metadata", {"limit": "x"}), 400, "bad_data", "limit must be a number")
+        self.assert_success(self.client.get("/api/v1/metadata", {"limit": "-1", "limit_per_metric": "2"}))
+
     def test_metadata_is_an_empty_object(self):
         self.assertEqual(self.get_data("/api/v1/metadata"), {})
         self.assertEqual(self.get_data("/api/v1/metadata", limit="10", metric="x"), {})
@@ -404,6 +415,21 @@ class ReadApi(ServerCase):
                 s.shutdown(socket.SHUT_WR)
                 s.recv(4096)
         self.query("1")  # the server is still there
+
+
+class LongLabels(ServerCase):
+    """Labels so long that pieces of a streamed answer end between a row's labels and its values."""
+
+    def test_query_range_that_begins_without_values(self):
+        series = [({"__name__": "late", "pad": "x" * 4000, "i": str(i)}, [(START_MS + 60_000, float(i))])
+                  for i in range(200)]
+        self.assert_written(self.client.write(series))
+        begin = START_MS / 1000
+        params = {"query": "late", "start": begin, "end": begin + 75, "step": "15"}
+        data = self.assert_success(self.client.get("/api/v1/query_range", params))
+        self.assertEqual(len(data["result"]), 200)
+        for row in data["result"]:
+            self.assertEqual(row["values"], [[begin + s, row["metric"]["i"]] for s in (60, 75)])
 
 
 class WriteApi(ServerCase):
