@@ -8,14 +8,16 @@
 #   make bench   the programs of bench/, one figure a line
 #   make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make tsan    every test under ThreadSanitizer
+#   make promql-diff PROMETHEUS=<a Prometheus 3 program>   random queries to both, compared
 #   make fuzz    every fuzz target for FUZZ_SECONDS (default 60) each
 #
 # JOBS sets how many compilers and tests run at once (default: the number of cores).
 
 FUZZ_SECONDS ?= 60
 ARGS ?=
+PROMETHEUS ?=
 
-.PHONY: help build run test check bench asan tsan fuzz
+.PHONY: help build run test check bench asan tsan promql-diff fuzz
 
 help:
 	@sed -n 's/^#   make/make/p; s/^#    */             /p' Makefile
@@ -48,6 +50,9 @@ tsan:
 	scripts/install-deps.sh build test
 	scripts/build.sh tsan
 	scripts/ctest.sh tsan
+
+promql-diff: build
+	PROMETHEUS="$(PROMETHEUS)" RIMSTONE=build/release/rimstone tests/integration/promql_diff.py $(ARGS)
 
 fuzz:
 	scripts/install-deps.sh build test

@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+"""Random queries to Prometheus 3 and to Rimstone over the same samples: the answers are equal.
+
+    make promql-diff PROMETHEUS=/path/to/prometheus-3.x
+    PROMETHEUS=... RIMSTONE=... tests/integration/promql_diff.py [--seed N] [--queries N] [--only I]
+
+Not part of `make test`: Debian has no Prometheus 3 (promql_peer.py asks Debian's 2.42). The same
+remote-write requests go to both; then both get the same requests, and status, error type and text,
+result type, labels, timestamps, values (the same bits, or 1e-12 relative), warnings and infos are
+compared, and order where it is defined. What differs is shrunk to the least query that still
+differs. Differences that are known, with their reasons, are the rules of KNOWN, which counts them;
+docs/promql-differences.md says the same for readers.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+
+import promql_http
+from harness import Client, Server, TemporaryDirectory, free_port, wait_until
+from promql_generator import LEAVES, STALE, SPAN_S, Generator, Node, damage, make_data
+
+BASE_MS = 1_700_000_400_000  # fixed, so that a seed means the same query tomorrow
+TOLERANCE = 1e-12
+
+
+class Prometheus3:
+    """A Prometheus of the caller's, with a receiver for remote write and nothing to scrape."""
+
+    def __init__(self, binary, scratch, *flags):
+        self.port = free_port()
+        self.log_path = os.path.join(scratch, "prometheus.log")
+        config = os.path.join(scratch, "prometheus.yml")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("global: {}\n")
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [binary, f"--config.file={config}", f"--storage.tsdb.path={scratch}/prometheus-data",
+                 f"--web.listen-address=127.0.0.1:{self.port}", "--web.enable-remote-write-receiver",
+                 *flags],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )
+
+    def __enter__(self):
+        wait_until(self.is_ready, "Prometheus is ready")
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.process.kill()
+        self.process.wait()
+        if kind is not None:
+            with open(self.log_path, encoding="utf-8", errors="replace") as f:
+                print(f"--- end of {self.log_path}\n{f.read()[-4000:]}")
+
+    def client(self):
+        return Client(self.port)
+
+    def is_ready(self):
+        assert self.process.poll() is None, "Prometheus exited"
+        client = self.client()
+        try:
+            return client.get("/-/ready").status == 200
+        except OSError:
+            return False
+        finally:
+            client.close()
+
+
+def write_everywhere(clients, series):
+    """In order of time, ten minutes a request, as an agent that catches up would.
+
+    First a staleness marker for every series, long before the data: it creates all of them in the
+    order of their labels. Prometheus resolves ties in the order of creation.
+    """
+    width_ms = 600_000
+    early_ms = min(samples[0][0] for _, samples in series) - 7_000_000
+    for client in clients:
+        answer = client.write([(labels, [(early_ms, STALE)]) for labels, _ in series])
+        assert answer.status in (200, 204), answer
+    first = min(samples[0][0] for _, samples in series)
+    last = max(samples[-1][0] for _, samples in series)
+    for begin in range(first, last + 1, width_ms):
+        batch = []
+        for labels, samples in series:
+            inside = [s for s in samples if begin <= s[0] < begin + width_ms]
+            if inside:
+                batch.append((labels, inside))
+        for client in clients:
+            answer = client.write(batch)
+            assert answer.status in (200, 204), answer
+
+
+# --- Comparing ---------------------------------------------------------------------------------
+
+
+def same_value(a, b, tolerance=TOLERANCE):
+    if a == b:
+        return True
+    x, y = float(a), float(b)
+    if math.isnan(x) or math.isnan(y) or math.isinf(x) or math.isinf(y):
+        return math.isnan(x) and math.isnan(y)
+    if x == y:
+        return False  # 0 and -0: the texts are another value's
+    return abs(x - y) <= tolerance * max(abs(x), abs(y))
+
+
+def series_of(data):
+    """[(labels, [[t, value text]])] of any result type."""
+    if data["resultType"] in ("scalar", "string"):
+        return [((), [data["result"]])]
+    return [
+        (tuple(sorted(r["metric"].items())), r["values"] if "values" in r else [r["value"]])
+        for r in data["result"]
+    ]
+
+
+def compare_data(theirs, ours, ordered):
+    """None, or what differs first."""
+    if theirs["resultType"] != ours["resultType"]:
+        return f"type {ours['resultType']}, expected {theirs['resultType']}"
+    a, b = series_of(theirs), series_of(ours)
+    if ordered and [v[0][1] for _, v in a] != [v[0][1] for _, v in b] and len(a) == len(b):
+        return f"order {[v[0][1] for _, v in b]}, expected {[v[0][1] for _, v in a]}"
+    if len(dict(a)) != len(a) or len(dict(b)) != len(b):
+        return None if len(a) == len(b) else f"{len(b)} rows, expected {len(a)}"
+    a, b = dict(a), dict(b)
+    for key in sorted(a.keys() - b.keys()):
+        return f"{dict(key)} is missing: {a[key][:3]}"
+    for key in sorted(b.keys() - a.keys()):
+        return f"{dict(key)} is too much: {b[key][:3]}"
+    for key in sorted(a):
+        if [t for t, _ in a[key]] != [t for t, _ in b[key]]:
+            missing = [s for s in a[key] if s[0] not in {t for t, _ in b[key]}]
+            extra = [s for s in b[key] if s[0] not in {t for t, _ in a[key]}]
+            return f"{dict(key)}: {missing[:3]} missing, {extra[:3]} too much"
+        if theirs["resultType"] == "string":
+            if a[key] != b[key]:
+                return f"{b[key]}, expected {a[key]}"
+            continue
+        for (t, x), (_, y) in zip(a[key], b[key]):
+            if not same_value(x, y):
+                return f"{dict(key)} at {t}: {y}, expected {x}"
+    return None
+
+
+def plain_notes(body, field):
+    """Warnings or infos without what docs/promql-differences.md says about their texts."""
+    notes = []
+    for note in body.get(field, []):
+        note = re.sub(r"over \d+ samples", "over N samples", note)  # Prometheus counts some twice
+        notes.append(note)
+    return sorted(notes)
+
+
+def strip_positions(notes):
+    return sorted(re.sub(r" \(\d+:\d+\)$", "", note) for note in notes)
+
+
+def plain_error(body):
+    """An error text; the two series of a duplicate in order of labels."""
+    text = body.get("error")
+    match = re.search(r"operation: \[(\{.*\}), (\{.*\})\];many-to-many", text or "")
+    if not match:
+        return text
+    return text[: match.start()] + str(sorted(match.groups())) + text[match.end() :]
+
+
+def compare(theirs, ours, ordered=False, texts=True):
+    """None, or a text that says how two HTTP answers to a query differ.
+
+    texts: notes and texts of errors too, not only results and statuses.
+    """
+    if (theirs.status, ours.status) == (200, 200):
+        a, b = theirs.json, ours.json
+        found = compare_data(a["data"], b["data"], ordered)
+        if found or not texts:
+            return found
+        for field in ("warnings", "infos"):
+            x, y = plain_notes(a, field), plain_notes(b, field)
+            if x != y and strip_positions(x) == strip_positions(y):
+                return f"{field} POSITION {y}, expected {x}"
+            if x != y and not (len(x) == len(y) >= 10):  # which ten of more is chance
+                return f"{field} {y}, expected {x}"
+        return None
+    try:
+        a, b = theirs.json, ours.json
+    except json.JSONDecodeError:
+        return f"{ours}, expected {theirs}"
+    if not texts and theirs.status == ours.status:
+        return None
+    x = (theirs.status, a.get("errorType"), plain_error(a))
+    y = (ours.status, b.get("errorType"), plain_error(b))
+    return None if x == y else f"{y}, expected {x}"
+
+
+def is_ordered(node, path):
+    """Whether the order of an instant vector means something."""
+    if path != "/api/v1/query" or not isinstance(node, Node):
+        return False
+    return str(node).startswith(("sort(", "sort_desc("))
+
+
+# --- Known differences -------------------------------------------------------------------------
+
+# (pattern in "path query", pattern in the difference, reason)
+KNOWN = (
+    (r"(increase|rate)\(\(.*\)\[.*:.*\]", r"^infos POSITION .*might not be a counter",
+     "the position of a subquery in an info: Prometheus says 1:1"),
+    (r"(predict_linear|quantile_over_time)\(.*\)\[[^]]*:[^]]*\].* @ ", r"is too much|too much$",
+     "a pinned subquery under an argument that varies: Prometheus gives nothing"),
+    (r"(log10|log2|ln\(|\^).*(odd|mixed|half|kind)|(odd|mixed|half|kind).*\^", r"at [\d.]+: ", "logarithms and powers of subnormal numbers: Go's are off"),
+    (r"atan2", r"at [\d.]+: -?3.14159", "atan2 of a subnormal number: Go's has the wrong sign"),
+    (r"", r"not supported yet", "not built"),
+    (r"", r"invalid regular expression.*expected.*error parsing regexp", "RE2's reasons in C++ and in Go"),
+    (r"timestamp\([^)]*( offset .* @ | @ .* offset )", r"is too much|missing|at [\d.]+: ",
+     "timestamp(x @ t offset d): Prometheus evaluates at t and reads what d leads to"),
+    (r"\[[^]]*:[^]]*\].* offset -", r"is too much|missing|at [\d.]+: ",
+     "what is pinned in a subquery with a negative offset: Prometheus reads up to a step away"),
+    (r"cosh|sinh", r"expected [+-]Inf", "cosh and sinh near the largest number: Go's overflow earlier"),
+    (r"\b(\w+)\(.*\b\1\(", r"^(warnings|infos) POSITION",
+     "the position of a note that several places give: the last one evaluated"),
+    (r"sort.*@", r"^warnings .*sort is ineffective", "sort() of what is pinned: whether its warning is given"),
+    (r"query_range|\[[^]]*:", r"found duplicate series.*expected \(422.*found duplicate series",
+     "which duplicates a matching error names, once a range's vectors came through a Go map"),
+)
+
+
+def known_reason(path, text, found):
+    for pattern, found_pattern, reason in KNOWN:
+        if re.search(pattern, f"{path} {text}") and re.search(found_pattern, found):
+            return reason
+    return None
+
+
+# --- The run -----------------------------------------------------------------------------------
+
+
+class Diff:
+    def __init__(self, prometheus, rimstone, known=known_reason, texts=True):
+        self.prometheus = prometheus
+        self.rimstone = rimstone
+        self.known = known
+        self.texts = texts
+        self.asked = 0
+        self.empty = 0
+        self.errors = 0
+        self.explained = {}
+        self.failures = []
+
+    def difference(self, path, params, ordered=False):
+        theirs = self.prometheus.post_form(path, params)
+        ours = self.rimstone.post_form(path, params)
+        self.last = (theirs, ours)
+        return compare(theirs, ours, ordered, self.texts)
+
+    def varies(self, path, params, ordered):
+        """Whether Prometheus answers the same request in more than one way.
+
+        A range query hands series from operator to operator in the order of a Go map.
+        """
+        first = self.prometheus.post_form(path, params)
+        return any(
+            compare(self.prometheus.post_form(path, params), first, ordered, self.texts) is not None
+            for _ in range(60)
+        )
+
+    def reason(self, path, node, params, found):
+        reason = self.known(path, str(node), found)
+        if reason is None and self.varies(path, params, is_ordered(node, path)):
+            reason = "Prometheus's own answers vary"
+        return reason
+
+    def check(self, index, path, node, params):
+        """node: a Node, or a text that is not shrunk."""
+        self.asked += 1
+        params = params | {"query": str(node)}
+        found = self.difference(path, params, is_ordered(node, path))
+        theirs = self.last[0]
+        if theirs.status != 200:
+            self.errors += 1
+        elif not theirs.json["data"]["result"]:
+            self.empty += 1
+        if found is None:
+            return
+        reason = self.reason(path, node, params, found)
+        if reason is None:
+            path, node, params, found = self.shrink(path, node, params, found)
+            reason = self.reason(path, node, params, found)
+        if reason is not None:
+            self.explained[reason] = self.explained.get(reason, 0) + 1
+            return
+        self.failures.append(str(node))
+        print(f"DIFFERS #{index} {path} {({k: v for k, v in params.items() if k != 'query'})}")
+        print(f"    {node}\n    {found[:700]}", flush=True)
+
+    def report(self, seed):
+        for reason, number in sorted(self.explained.items()):
+            print(f"known, {number} times: {reason}")
+        print(f"seed {seed}: {self.asked} queries ({self.errors} errors, {self.empty} empty), "
+              f"{len(self.failures)} differ")
+
+    def shrink(self, path, node, params, found):
+        """Repeatedly the first smaller query that still differs."""
+        if not isinstance(node, Node):
+            return path, node, params, found
+        if path == "/api/v1/query_range":
+            path, params, found = self.shrink_range(path, node, params, found)
+        for _ in range(200):
+            for smaller in smaller_trees(node):
+                trial = params | {"query": str(smaller)}
+                other = self.difference(path, trial, is_ordered(smaller, path))
+                if other is not None:
+                    node, params, found = smaller, trial, other
+                    break
+            else:
+                break
+        return path, node, params, found
+
+    def shrink_range(self, path, node, params, found):
+        """One step of a range instead of all, or an instant query."""
+        start, end, step = (float(params[k]) for k in ("start", "end", "step"))
+        instants = [start + i * step for i in range(int((end - start) / step) + 1)][:40]
+        for t in instants:
+            trial = {"query": params["query"], "time": f"{t:.3f}"}
+            other = self.difference("/api/v1/query", trial, False)
+            if other is not None:
+                return "/api/v1/query", trial, other
+        for t in instants[1:]:
+            trial = params | {"end": f"{t:.3f}"}
+            other = self.difference(path, trial)
+            if other is not None:
+                return path, trial, other
+        return path, params, found
+
+
+def smaller_trees(node):
+    """Copies of a tree with one node replaced by something shorter of its kind."""
+    size = len(str(node))
+    replacements = []
+
+    def visit(current, rebuild):
+        for below in current.nodes():
+            if below is not current and below.kind == current.kind:
+                replacements.append((len(str(below)), rebuild(below)))
+        leaf = LEAVES.get(current.kind)
+        if leaf is not None and len(leaf) < len(str(current)):
+            replacements.append((len(leaf), rebuild(Node(current.kind, leaf))))
+        for i, part in enumerate(current.parts):
+            if isinstance(part, Node):
+                visit(part, lambda new, i=i: rebuild(
+                    Node(current.kind, *current.parts[:i], new, *current.parts[i + 1 :])))
+
+    visit(node, lambda new: new)
+    trees = [tree for _, tree in replacements if len(str(tree)) < size]
+    trees.sort(key=lambda tree: len(str(tree)))
+    return trees
+
+
+def draw_params(rng, base_ms):
+    """(path, parameters) of an instant or a range query; times on and off the data's grid."""
+
+    def instant(low_s, high_s):
+        t = rng.uniform(low_s, high_s)
+        if rng.random() < 0.5:
+            t = t // 15 * 15
+        return base_ms / 1000 + round(t, 3)
+
+    if rng.random() < 0.55:
+        return "/api/v1/query", {"time": f"{instant(-200, SPAN_S + 700):.3f}"}
+    start = instant(-300, SPAN_S)
+    step = rng.choice((1, 5, 15, 15, 30, 60, 60, 300, 7.5, 0.25, 13.337, 1000))
+    end = start + step * rng.choice((0, 1, 3, 10, 30)) + rng.choice((0, 0, step / 2))
+    return "/api/v1/query_range", {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": str(step)}
+
+
+def run_queries(diff, seed, count, base_ms, only=None):
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}")
+        node = Generator(rng, base_ms).draw()
+        path, params = draw_params(rng, base_ms)
+        if rng.random() < 0.05:
+            node = damage(rng, str(node))
+        if rng.random() < 0.03:
+            params["lookback_delta"] = rng.choice(("30s", "1m", "1h", "1", "20"))
+        if only is None or index == only:
+            diff.check(index, path, node, params)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TEST_SEED", time.time_ns() % 1_000_000)))
+    parser.add_argument("--queries", type=int, default=int(os.environ.get("QUERIES", "6000")))
+    parser.add_argument("--only", type=int, help="the query of this index alone")
+    parser.add_argument("--keep", action="store_true", help="print the ports and wait at the end")
+    arguments = parser.parse_args()
+    binary = os.environ.get("PROMETHEUS")
+    if not binary:
+        sys.exit("PROMETHEUS must name a Prometheus 3 program")
+    print(f"seed {arguments.seed}", flush=True)
+    with TemporaryDirectory("promql-diff") as scratch:
+        with Prometheus3(binary, scratch) as prometheus, Server(os.path.join(scratch, "data")) as server:
+            server.wait_ready()
+            clients = prometheus.client(), server.client()
+            series = make_data(random.Random(arguments.seed), BASE_MS)
+            write_everywhere(clients, series)
+            print(f"{len(series)} series, {sum(len(s) for _, s in series)} samples", flush=True)
+            diff = Diff(*clients)
+            run_queries(diff, arguments.seed, arguments.queries, BASE_MS, arguments.only)
+            failed_http = promql_http.run(*clients, BASE_MS) if arguments.only is None else 0
+            if arguments.keep:
+                input(f"Prometheus {prometheus.port}, Rimstone {server.port}; Enter ends")
+    diff.report(arguments.seed)
+    print(f"{failed_http} requests of the HTTP layer differ")
+    return 1 if diff.failures or failed_http else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
