@@ -304,6 +304,38 @@ static void select_part(struct part *p, const char *name, enum matcher_kind kind
     figure(text, (double)best / 1e3, "us", "");
 }
 
+/* A dashboard of one host: few series of each metric, all over the file. */
+static void read_host(struct bench *b, struct part *p)
+{
+    struct part_store_stats before, after;
+    struct column *columns;
+    struct errinfo ei = {0};
+    struct arena arena;
+    struct matcher m;
+    uint32_t *found;
+    size_t count;
+    uint64_t begin;
+
+    arena_init(&arena, NULL);
+    if (matcher_init(&m, MATCHER_REGEX, STR_LITERAL("instance"), STR_LITERAL("gpu-node-00007:.*"),
+                     &arena, &ei) != ERR_OK ||
+        part_select(p, &m, 1, NULL, &arena, &found, &count, &ei) != ERR_OK)
+        fail("select", &ei);
+    columns = ARENA_ARRAY(&arena, count, struct column);
+    part_store_stats_get(b->store, &before);
+    begin = clock_thread_cpu_ns();
+    if (columns == NULL ||
+        part_read(p, found, count, INT64_MIN, INT64_MAX, &arena, columns, &ei) != ERR_OK)
+        fail("read", &ei);
+    part_store_stats_get(b->store, &after);
+    figure("read one host, pages not in our cache",
+           (double)(clock_thread_cpu_ns() - begin) / 1e3 / (double)count, "us/series", "");
+    figure("read one host", (double)(after.read_bytes - before.read_bytes) / (double)count,
+           "B/series", "from the files");
+    matcher_done(&m);
+    arena_done(&arena);
+}
+
 static void labels_part(struct part *p)
 {
     uint32_t series[BATCH], total = part_info(p)->series_count;
@@ -352,6 +384,7 @@ static void read_figures(struct bench *b)
     if (part_open(b->store, "", &b->key, &p, &ei) != ERR_OK)
         fail("open", &ei);
     figure("open", (double)(clock_thread_cpu_ns() - begin) / 1e3, "us", "");
+    read_host(b, p);
     read_part(b, p, "read, pages not in our cache");
     read_part(b, p, "read, pages in our cache");
     select_part(p, "{metric}", MATCHER_NOT_EQUAL, "node_cpu_seconds_total", "unknown", "x");

@@ -155,7 +155,8 @@ struct part;
 
 /* Checks names, sizes, header, footer and tables of pages; the pages themselves are verified when
  * they are first read. ERR_CORRUPT, ERR_UNSUPPORTED (a newer format) or ERR_NOT_FOUND name file and
- * offset. `dir` as in part_writer_options. */
+ * offset. `dir` as in part_writer_options. The files must keep their names until part_close(): they
+ * are opened again when descriptors are short. */
 MUST_USE enum err part_open(struct part_store *s, const char *dir, const struct part_key *key,
                             struct part **out, struct errinfo *ei);
 void part_close(struct part *p); /* Accepts NULL. */

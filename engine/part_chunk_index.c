@@ -265,8 +265,6 @@ void part_times_memo_done(struct part_times_memo *m)
         if (m->views[i] != NULL)
             page_release(m->views[i]->page);
     }
-    free(m->columns);
-    free(m->column_ids);
 }
 
 static enum err memo_view(struct part_times_memo *m, uint32_t id,
@@ -335,18 +333,15 @@ static size_t memo_slot(const struct part_times_memo *m, uint32_t id)
 
 static bool memo_grow(struct part_times_memo *m)
 {
-    struct part_times_memo old = *m;
+    const struct part_times_memo old = *m;
     size_t capacity = old.column_capacity == 0 ? 64 : old.column_capacity * 2;
 
     if (m->column_used < old.column_capacity / 2)
         return true;
-    m->columns = calloc(capacity, sizeof(*m->columns));
-    m->column_ids = calloc(capacity, sizeof *m->column_ids);
+    m->columns = arena_calloc(m->arena, capacity, sizeof(*m->columns));
+    m->column_ids = arena_calloc(m->arena, capacity, sizeof *m->column_ids);
     if (m->columns == NULL || m->column_ids == NULL) {
-        free(m->columns);
-        free(m->column_ids);
-        m->columns = old.columns;
-        m->column_ids = old.column_ids;
+        *m = old;
         return false;
     }
     m->column_capacity = capacity;
@@ -358,8 +353,6 @@ static bool memo_grow(struct part_times_memo *m)
             m->column_ids[at] = old.column_ids[i];
         }
     }
-    free(old.columns);
-    free(old.column_ids);
     return true;
 }
 
@@ -396,7 +389,7 @@ enum err part_times_column(struct part_times_memo *m, const struct part_chunk *c
     enum err e;
 
     if (!memo_grow(m))
-        return errinfo_set(ei, ERR_NOMEM, 0, "timestamp columns");
+        return arena_error(m->arena, ei);
     at = memo_slot(m, chunk->times);
     if (m->columns[at] == NULL) {
         e = column_decode(m, chunk, &t, ei);

@@ -176,10 +176,11 @@ struct text_entry {
 };
 struct text_table {
     struct part *part;
-    struct arena *arena;        /* of the texts */
-    struct text_entry *entries; /* owned */
+    struct arena *arena; /* of the texts */
+    struct arena own;    /* of entries and cursors; the same budget */
+    struct text_entry *entries;
     size_t capacity, used;
-    struct part_value_cursor *cursors; /* owned: by name, so that neighbours are cheap */
+    struct part_value_cursor *cursors; /* by name, so that neighbours are cheap */
     size_t cursor_count;
 };
 
@@ -190,13 +191,14 @@ static enum err text_table_init(struct text_table *t, struct part *p, struct are
     t->part = p;
     t->arena = arena;
     t->capacity = 256;
-    t->entries = calloc(t->capacity, sizeof *t->entries);
-    t->cursors = calloc((size_t)p->footer.name_count + 1, sizeof *t->cursors);
+    arena_init(&t->own, arena->budget);
+    t->entries = arena_calloc(&t->own, t->capacity, sizeof *t->entries);
+    t->cursors = arena_calloc(&t->own, p->footer.name_count, sizeof *t->cursors);
     if (t->entries == NULL || t->cursors == NULL) {
-        free(t->entries);
-        free(t->cursors);
-        (void)errinfo_set(ei, ERR_NOMEM, 0, "labels of a part");
-        return ERR_NOMEM;
+        enum err e = arena_error(&t->own, ei);
+
+        arena_done(&t->own);
+        return e;
     }
     t->cursor_count = p->footer.name_count;
     return ERR_OK;
@@ -208,8 +210,7 @@ static void text_table_done(struct text_table *t)
         if (t->cursors[i].part != NULL)
             part_value_cursor_done(&t->cursors[i]);
     }
-    free(t->cursors);
-    free(t->entries);
+    arena_done(&t->own);
 }
 
 static struct text_entry *text_slot(const struct text_table *t, uint64_t key)
@@ -228,15 +229,15 @@ static bool text_table_grow(struct text_table *t)
     if (t->used < t->capacity / 2)
         return true;
     grown.capacity = t->capacity * 2;
-    grown.entries = calloc(grown.capacity, sizeof *grown.entries);
+    grown.entries = arena_calloc(&t->own, grown.capacity, sizeof *grown.entries);
     if (grown.entries == NULL)
         return false;
     for (size_t i = 0; i < t->capacity; i++) {
         if (t->entries[i].key != 0)
             *text_slot(&grown, t->entries[i].key) = t->entries[i];
     }
-    free(t->entries);
-    *t = grown;
+    t->entries = grown.entries; /* the old ones go with the arena: half as much at most */
+    t->capacity = grown.capacity;
     return true;
 }
 
@@ -250,7 +251,7 @@ static enum err text_get(struct text_table *t, uint32_t name, uint32_t value, st
     enum err e;
 
     if (!text_table_grow(t))
-        return errinfo_set(ei, ERR_NOMEM, 0, "labels of a part");
+        return arena_error(&t->own, ei);
     slot = text_slot(t, key);
     if (slot->key != 0) {
         *out = slot->text;

@@ -1,6 +1,7 @@
 /*
  * Parts against the list they were written from.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,6 +145,56 @@ static void test_select(void **state)
     }
 }
 
+static size_t count_of(struct part *p, enum matcher_kind kind, const char *name, const char *value,
+                       uint32_t *first)
+{
+    struct errinfo ei = {0};
+    struct arena arena;
+    struct matcher m;
+    uint32_t *found;
+    size_t count;
+
+    arena_init(&arena, NULL);
+    CHECK_OK(matcher_init(&m, kind, str_from(name), str_from(value), &arena, &ei), &ei);
+    CHECK_OK(part_select(p, &m, 1, NULL, &arena, &found, &count, &ei), &ei);
+    *first = count > 0 ? found[0] : PART_NO_SERIES;
+    matcher_done(&m);
+    arena_done(&arena);
+    return count;
+}
+
+/* Values "00000000", "00000001", ... of a label, on many pages of the dictionary. */
+static void check_long_dictionary(struct part *p, uint32_t count)
+{
+    struct str_list values;
+    struct errinfo ei = {0};
+    struct arena arena;
+    uint32_t first;
+
+    arena_init(&arena, NULL);
+    CHECK_OK(part_label_values(p, STR_LITERAL("id"), &arena, &values, &ei), &ei);
+    CHECK(values.count == count);
+    for (uint32_t i = 0; i < count; i += 37) {
+        char text[16];
+
+        (void)snprintf(text, sizeof text, "%08u", i);
+        CHECK(str_equal(values.items[i], str_from(text)));
+        CHECK(count_of(p, MATCHER_EQUAL, "id", text, &first) == 1 && first == i);
+    }
+    CHECK(count_of(p, MATCHER_EQUAL, "id", "", &first) == 0);
+    CHECK(count_of(p, MATCHER_EQUAL, "id", "0000000", &first) == 0);
+    CHECK(count_of(p, MATCHER_EQUAL, "id", "00000000x", &first) == 0);
+    CHECK(count_of(p, MATCHER_EQUAL, "id", "9", &first) == 0);
+    CHECK(count_of(p, MATCHER_REGEX, "id", "000123.*", &first) == 100 && first == 12300);
+    CHECK(count_of(p, MATCHER_REGEX, "id", "0001[0-4]..(0|1)", &first) == 1000 && first == 10000);
+    CHECK(count_of(p, MATCHER_REGEX, "id", "0001[0-4]..(01|10)", &first) == 0);
+    CHECK(count_of(p, MATCHER_REGEX, "id", "0001[0-4]0(01|10)", &first) == 10 && first == 10001);
+    CHECK(count_of(p, MATCHER_REGEX, "id", ".*99", &first) == count / 100 && first == 99);
+    CHECK(count_of(p, MATCHER_NOT_REGEX, "id", "0000.*", &first) == count - 10000);
+    CHECK(count_of(p, MATCHER_NOT_EQUAL, "id", "00000007", &first) == count - 1 && first == 0);
+    arena_done(&arena);
+}
+
 /* More entities than one page of postings holds, under one value. */
 static void test_long_postings(void **state)
 {
@@ -194,6 +245,7 @@ static void test_long_postings(void **state)
              &ei);
     CHECK_OK(part_select(p, &m, 1, NULL, &arena, &found, &count, &ei), &ei);
     CHECK(count == 1 && found[0] == 12345);
+    check_long_dictionary(p, SERIES);
     part_close(p);
     CHECK_OK(part_verify(k.store, "", &kit_key, NULL, &info, &ei), &ei);
     arena_done(&arena);
