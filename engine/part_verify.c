@@ -32,6 +32,7 @@ static enum err check_stop(const struct verify *v)
 
 struct region {
     uint64_t offset, size;
+    bool is_page; /* else a table, which part_open() has checked */
 };
 
 static int compare_regions(const void *a, const void *b)
@@ -72,33 +73,56 @@ static uint64_t footer_offset(const struct part *p)
     return at;
 }
 
-static enum err verify_index_regions(struct verify *v)
+/* All pages and tables of the index, in no order. */
+static size_t regions_collect(const struct part *p, struct region *out)
 {
-    const struct part_table *tables = v->p->footer.tables;
-    struct region *regions;
-    size_t count = 0, n = 0;
+    const struct part_table *tables = p->footer.tables;
+    size_t n = 0;
+
+    for (uint32_t s = 0; s < PART_SECTION_COUNT; s++) {
+        for (uint32_t i = 0; i < tables[s].count; i++)
+            out[n++] = (struct region){tables[s].pages[i].offset, tables[s].pages[i].size, true};
+        out[n++] = (struct region){
+            tables[s].offset, (uint64_t)tables[s].count * PART_TABLE_ENTRY_SIZE + PART_CRC_SIZE,
+            false};
+    }
+    return n;
+}
+
+/* Pages by ascending offset, so that the error names the first bad one. */
+static enum err regions_read(struct verify *v, const struct region *regions, size_t count)
+{
     enum err e = ERR_OK;
 
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+        struct part_page_request r = {PART_FILE_INDEX, regions[i].offset, (uint32_t)regions[i].size,
+                                      NULL};
+
+        if (!regions[i].is_page)
+            continue;
+        e = part_pages_get(v->p, &r, 1, v->ei);
+        page_release(r.page);
+        if (e == ERR_OK)
+            e = check_stop(v);
+    }
+    return e;
+}
+
+static enum err verify_index_regions(struct verify *v)
+{
+    struct region *regions;
+    size_t count = 0;
+    enum err e;
+
     for (uint32_t s = 0; s < PART_SECTION_COUNT; s++)
-        count += (size_t)tables[s].count + 1;
+        count += (size_t)v->p->footer.tables[s].count + 1;
     regions = calloc(count, sizeof *regions);
     if (regions == NULL)
         return errinfo_set(v->ei, ERR_NOMEM, 0, "verification");
-    for (uint32_t s = 0; s < PART_SECTION_COUNT; s++) {
-        for (uint32_t i = 0; i < tables[s].count && e == ERR_OK; i++) {
-            struct page *page = NULL;
-
-            regions[n++] = (struct region){tables[s].pages[i].offset, tables[s].pages[i].size};
-            e = part_page_get(v->p, (enum part_section)s, i, &page, v->ei);
-            page_release(page);
-            if (e == ERR_OK)
-                e = check_stop(v);
-        }
-        regions[n++] = (struct region){
-            tables[s].offset, (uint64_t)tables[s].count * PART_TABLE_ENTRY_SIZE + PART_CRC_SIZE};
-    }
+    count = regions_collect(v->p, regions);
+    e = check_touching(v, PART_FILE_INDEX, regions, count, footer_offset(v->p));
     if (e == ERR_OK)
-        e = check_touching(v, PART_FILE_INDEX, regions, n, footer_offset(v->p));
+        e = regions_read(v, regions, count);
     free(regions);
     return e;
 }

@@ -127,6 +127,41 @@ static void test_sampled_bits(void **state)
     world_done(&w);
 }
 
+/* With two bad pages part_verify() names the one that comes first in the file. */
+static void test_first_bad_page(void **state)
+{
+    struct kit_shape shape = {
+        .series_count = 1500, .spread = 600, .samples_max = 12, .chunks_max = 3};
+    struct test_random r = test_random_init(16);
+    struct damage_world w;
+
+    (void)state;
+    world_init(&w, 16, shape);
+    for (size_t i = 0; i < 60; i++) {
+        int f = i % 2 == 0 ? PART_FILE_INDEX : PART_FILE_CHUNKS;
+        /* Pages only: the end of the index is checked before them. */
+        uint64_t end = w.sizes[f] / 10 * 9, low = 40 + test_random_below(&r, end - 40);
+        uint64_t high = low + test_random_below(&r, end - low), offset;
+        struct errinfo ei = {0};
+        struct part_info info;
+        const char *at;
+
+        flip(&w, f, low * 8);
+        if (high != low)
+            flip(&w, f, high * 8);
+        CHECK(part_verify(w.k.store, "", &kit_key, NULL, &info, &ei) == ERR_CORRUPT);
+        at = strstr(ei.message, "offset ");
+        CHECK(at != NULL && strstr(ei.message, w.names[f]) != NULL);
+        offset = strtoull(at + strlen("offset "), NULL, 10);
+        CHECK_MSG(offset <= low && low - offset < 64 << 10, "byte %" PRIu64 ": %s", low,
+                  ei.message);
+        flip(&w, f, low * 8);
+        if (high != low)
+            flip(&w, f, high * 8);
+    }
+    world_done(&w);
+}
+
 static void truncate_to(struct damage_world *w, int file, uint64_t size)
 {
     struct errinfo ei = {0};
@@ -218,9 +253,9 @@ static void test_newer_format(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_byte),   cmocka_unit_test(test_sampled_bits),
-        cmocka_unit_test(test_truncations),  cmocka_unit_test(test_wrong_files),
-        cmocka_unit_test(test_newer_format),
+        cmocka_unit_test(test_every_byte),     cmocka_unit_test(test_sampled_bits),
+        cmocka_unit_test(test_first_bad_page), cmocka_unit_test(test_truncations),
+        cmocka_unit_test(test_wrong_files),    cmocka_unit_test(test_newer_format),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
