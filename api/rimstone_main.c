@@ -41,6 +41,8 @@ struct process {
     struct fs *fs;
     struct engine *engine;
     struct api_server *server;
+    sigset_t
+        signals; /* constant; the thread that waits for a second one reads it to the very end */
     struct thread replay;
     _Atomic enum start_state state; /* release by the replay's thread, acquire by main */
 };
@@ -203,7 +205,7 @@ static void log_progress(const struct process *p, uint64_t *last_bytes)
 }
 
 /* Waits for SIGTERM or SIGINT; returns it, or 0 when the start failed. Reports the replay. */
-static int signal_wait(struct process *p, const sigset_t *signals)
+static int signal_wait(struct process *p)
 {
     const struct timespec poll = {.tv_nsec = REPLAY_POLL_MS * 1000000L};
     uint64_t report_ns = clock_mono_ns() + (uint64_t)REPLAY_REPORT_MS * 1000000U;
@@ -211,8 +213,8 @@ static int signal_wait(struct process *p, const sigset_t *signals)
 
     for (;;) {
         enum start_state state = atomic_load_explicit(&p->state, memory_order_acquire);
-        int signal_number =
-            state == STARTED ? sigwaitinfo(signals, NULL) : sigtimedwait(signals, NULL, &poll);
+        int signal_number = state == STARTED ? sigwaitinfo(&p->signals, NULL)
+                                             : sigtimedwait(&p->signals, NULL, &poll);
 
         if (signal_number == SIGTERM || signal_number == SIGINT)
             return signal_number;
@@ -240,13 +242,13 @@ static void *second_signal_run(void *arg)
     _exit(1);
 }
 
-static int process_stop(struct process *p, int signal_number, sigset_t *signals)
+static int process_stop(struct process *p, int signal_number)
 {
     struct errinfo ei = {0};
     struct thread second = {0};
 
     LOG_INFO("stopping", LOG_STR("signal", signal_number == SIGINT ? "SIGINT" : "SIGTERM"));
-    if (thread_start(&second, "second-signal", second_signal_run, signals, &ei) != ERR_OK)
+    if (thread_start(&second, "second-signal", second_signal_run, &p->signals, &ei) != ERR_OK)
         LOG_WARN("a second signal will not be noticed", LOG_STR("error", ei.message));
     if (atomic_load_explicit(&p->state, memory_order_acquire) != STARTED) {
         /* Nothing new has been acknowledged: leaving now is like not having started. */
@@ -283,24 +285,23 @@ static void process_free(struct process *p)
 
 static int process_run(struct process *p)
 {
-    sigset_t signals;
     struct errinfo ei = {0};
     int signal_number = 0;
 
-    (void)sigemptyset(&signals); /* none of these can fail */
-    (void)sigaddset(&signals, SIGTERM);
-    (void)sigaddset(&signals, SIGINT);
-    (void)sigaddset(&signals, SIGHUP);
-    (void)pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    (void)sigemptyset(&p->signals); /* none of these can fail */
+    (void)sigaddset(&p->signals, SIGTERM);
+    (void)sigaddset(&p->signals, SIGINT);
+    (void)sigaddset(&p->signals, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &p->signals, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     if (process_start(p, &ei) != ERR_OK) {
         LOG_ERROR("cannot start", LOG_STR("error", ei.message));
         _exit(EXIT_FAILURE); /* whatever runs already holds nothing that could be lost */
     }
-    signal_number = signal_wait(p, &signals);
+    signal_number = signal_wait(p);
     if (signal_number == 0)
         _exit(EXIT_FAILURE); /* the replay's thread has said why */
-    return process_stop(p, signal_number, &signals);
+    return process_stop(p, signal_number);
 }
 
 int main(int argc, char **argv)
