@@ -78,9 +78,9 @@ static double read_query_memory(void *ctx)
 static double read_connections(void *ctx)
 {
     struct api_server *s = ctx;
+    struct MHD_Daemon *daemon = atomic_load_explicit(&s->daemon, memory_order_acquire);
     const union MHD_DaemonInfo *info =
-        s->daemon == NULL ? NULL
-                          : MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        daemon == NULL ? NULL : MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
 
     return info == NULL ? 0 : info->num_connections;
 }

@@ -7,7 +7,10 @@ enum { BUFFER_FIRST_BYTES = 32 << 10 };
 
 void buffer_pool_init(struct buffer_pool *p, struct budget *budget)
 {
-    *p = (struct buffer_pool){.budget = budget};
+    *p = (struct buffer_pool){.budget = budget, .idle_bytes_max = BUFFER_POOL_IDLE_BYTES_MAX};
+    /* What is idle here is missing elsewhere: decoders charge the same budget. */
+    if (budget != NULL && budget->limit_bytes / 4 < p->idle_bytes_max)
+        p->idle_bytes_max = (size_t)(budget->limit_bytes / 4);
     mutex_init(&p->lock);
 }
 
@@ -58,7 +61,7 @@ void buffer_pool_put(struct buffer_pool *p, struct buffer *b)
     if (b->capacity > 0 && b->capacity <= BUFFER_KEEP_BYTES_MAX) {
         mutex_lock(&p->lock);
         if (p->idle_count < BUFFER_POOL_IDLE_COUNT_MAX &&
-            p->idle_bytes + b->capacity <= BUFFER_POOL_IDLE_BYTES_MAX) {
+            p->idle_bytes + b->capacity <= p->idle_bytes_max) {
             b->next = p->idle;
             p->idle = b;
             p->idle_count++;

@@ -31,6 +31,7 @@ struct buffer_pool {
     struct mutex lock; /* guards what follows */
     struct buffer *idle;
     size_t idle_count, idle_bytes;
+    size_t idle_bytes_max; /* constant after init */
     struct budget *budget; /* borrowed; constant after init */
 };
 

@@ -19,20 +19,29 @@
 #include "api/http_internal.h"
 #include "base/assert.h"
 
-void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection)
+/*
+ * Hides the parameters from libmicrohttpd, which would keep each as a header of its own that nobody
+ * reads. Worse, 0.9.75 loses the error when they do not fit its pool (some 2,000 parameters do it):
+ * the connection then gets no answer and stands, its request with it, until it times out. The URI
+ * lies in the pool's own memory, which is not const, and is split behind this callback.
+ */
+static void query_hide(const char *mark)
 {
-    struct api_server *s = cls;
+    ((char *)(uintptr_t)mark)[1] = '\0';
+}
+
+static struct http_request *request_new(struct api_server *s, const char *uri)
+{
     struct http_request *r = calloc(1, sizeof *r);
     size_t size = strlen(uri);
     char *copy = NULL;
     const char *mark = NULL;
 
-    (void)connection; /* known again when the headers are in */
     if (r == NULL)
         return NULL; /* request_access() closes the connection */
     r->server = s;
     r->start_mono_ns = clock_mono_ns();
-    arena_init(&r->arena, &s->request_memory);
+    arena_init(&r->arena, &s->parameter_memory);
     atomic_fetch_add(&s->active_count, 1);
     copy = arena_memdup0(&r->arena, uri, size);
     if (copy == NULL)
@@ -41,6 +50,17 @@ void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection)
     r->raw_path = (struct str){copy, mark == NULL ? size : (size_t)(mark - copy)};
     if (mark != NULL)
         r->raw_query = (struct str){mark + 1, size - r->raw_path.size - 1};
+    return r;
+}
+
+void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection)
+{
+    struct http_request *r = request_new(cls, uri == NULL ? "" : uri);
+    const char *mark = uri == NULL ? NULL : strchr(uri, '?');
+
+    (void)connection; /* known again when the headers are in */
+    if (mark != NULL)
+        query_hide(mark);
     return r;
 }
 

@@ -149,8 +149,9 @@ struct api_metrics {
 
 struct api_server {
     struct api_options options; /* constant; pointers borrowed */
-    struct MHD_Daemon *daemon;  /* owned */
-    int listen_fd;              /* owned until the daemon is stopped */
+    /* Owned. Release when it has started, acquire at use: its threads serve before that. */
+    _Atomic(struct MHD_Daemon *) daemon;
+    int listen_fd; /* owned until the daemon is stopped */
     uint16_t port;
     _Atomic(struct engine *) engine; /* release at set_engine, acquire at use */
     _Atomic bool ready;              /* the same */
@@ -160,7 +161,10 @@ struct api_server {
     /* Suspended requests, and those of them that wait for the log. seq_cst: as above. */
     _Atomic uint64_t suspended_count, write_waiting;
     struct budget request_memory; /* bodies; child of options.memory */
-    struct budget query_memory;   /* all queries; child of options.memory */
+    /* URIs and parameters. A root: when memory is used up (a replay may end above the limit), the
+     * server must still tell that it is alive and how it is. */
+    struct budget parameter_memory;
+    struct budget query_memory; /* all queries; child of options.memory */
     struct buffer_pool buffers;
     struct mutex lock;                  /* guards workspaces; idle's */
     struct cond idle;                   /* a request has ended */

@@ -26,6 +26,8 @@ enum {
     QUERY_QUEUE_LIMIT = 4096,
     STOP_GRACE_MS = 100,
     REQUEST_MEMORY_SHARE = 4, /* bodies may take a quarter of the memory limit */
+    PARAMETER_MEMORY_SHARE = 16,
+    PARAMETER_MEMORY_LEAST = 3 * FORM_BYTES_MAX, /* the largest form, decoded, in an arena */
 };
 
 /* Splits "host:port", "[v6]:port" or ":port" and resolves it; the caller frees *out. */
@@ -132,6 +134,7 @@ static enum err daemon_start(struct api_server *s, struct errinfo *ei)
     unsigned timeout_s = s->options.connection_timeout_s == 0 ? CONNECTION_TIMEOUT_DEFAULT_S
                                                               : s->options.connection_timeout_s;
     unsigned limit = connection_limit(&s->options);
+    struct MHD_Daemon *daemon = NULL;
 
     if (threads == 0)
         threads = thread_cpu_count();
@@ -139,7 +142,7 @@ static enum err daemon_start(struct api_server *s, struct errinfo *ei)
         threads = 2;
     if (limit < threads)
         limit = threads;
-    s->daemon = MHD_start_daemon(
+    daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
         request_access, s, MHD_OPTION_EXTERNAL_LOGGER, daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
         s->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)threads, MHD_OPTION_CONNECTION_LIMIT,
@@ -147,8 +150,9 @@ static enum err daemon_start(struct api_server *s, struct errinfo *ei)
         (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
         MHD_OPTION_URI_LOG_CALLBACK, uri_begin, s, MHD_OPTION_NOTIFY_COMPLETED, request_completed,
         s, MHD_OPTION_END);
-    if (s->daemon == NULL)
+    if (daemon == NULL)
         return errinfo_set(ei, ERR_IO, errno, "start the HTTP server");
+    atomic_store_explicit(&s->daemon, daemon, memory_order_release);
     return ERR_OK;
 }
 
@@ -156,7 +160,10 @@ static void budgets_init(struct api_server *s)
 {
     const struct api_options *o = &s->options;
     uint64_t bodies = o->memory == NULL ? UINT64_MAX : o->memory->limit_bytes;
+    uint64_t parameters = bodies / PARAMETER_MEMORY_SHARE;
 
+    if (parameters < PARAMETER_MEMORY_LEAST)
+        parameters = PARAMETER_MEMORY_LEAST;
     if (bodies != UINT64_MAX) {
         uint64_t least = 2 * (uint64_t)body_compressed_max(o->max_request_bytes);
 
@@ -164,6 +171,7 @@ static void budgets_init(struct api_server *s)
         bodies = bodies < least ? least : bodies; /* one full-size request always fits */
     }
     budget_init(&s->request_memory, "request memory", bodies, o->memory);
+    budget_init(&s->parameter_memory, "memory for parameters", parameters, NULL);
     budget_init(&s->query_memory, "memory of all queries", o->query_total_memory_bytes, o->memory);
 }
 
@@ -245,6 +253,7 @@ enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms)
 {
     uint64_t now_ns = clock_mono_ns();
     uint64_t deadline_ns = now_ns + (uint64_t)deadline_ms * 1000000U;
+    struct MHD_Daemon *daemon = NULL;
     int fd = -1;
 
     atomic_store_explicit(&s->stopping, true, memory_order_relaxed);
@@ -252,7 +261,8 @@ enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms)
     /* Who has connected already still gets an answer, a 503 mostly: closing the socket at once
      * would reset the connections that wait in its queue. */
     grace_wait(s);
-    fd = MHD_quiesce_daemon(s->daemon);
+    daemon = atomic_load_explicit(&s->daemon, memory_order_relaxed); /* only this thread stops it */
+    fd = MHD_quiesce_daemon(daemon);
     if (fd >= 0)
         (void)close(fd); /* nothing is accepted any more */
     s->listen_fd = -1;
@@ -264,17 +274,20 @@ enum api_stop api_server_stop(struct api_server *s, uint32_t deadline_ms)
                                                        : API_STOP_WRITES_WAIT;
     }
     thread_pool_wait(s->query_pool);
-    MHD_stop_daemon(s->daemon);
-    s->daemon = NULL;
+    MHD_stop_daemon(daemon);
+    atomic_store_explicit(&s->daemon, NULL, memory_order_relaxed); /* nobody is left to read it */
     return API_STOPPED;
 }
 
 void api_server_free(struct api_server *s)
 {
+    struct MHD_Daemon *daemon = NULL;
+
     if (s == NULL)
         return;
-    if (s->daemon != NULL)
-        MHD_stop_daemon(s->daemon);
+    daemon = atomic_load_explicit(&s->daemon, memory_order_relaxed);
+    if (daemon != NULL)
+        MHD_stop_daemon(daemon);
     if (s->listen_fd >= 0)
         (void)close(s->listen_fd); /* nothing to lose */
     thread_pool_free(s->query_pool);

@@ -244,6 +244,36 @@ static void test_pipelined_requests_are_answered_in_order(void **state)
     test_server_stop(&s);
 }
 
+/* More than libmicrohttpd could keep: it used to lose such requests, which then stood for minutes.
+ */
+static void test_many_parameters(void **state)
+{
+    static const int counts[] = {100, 2000, 4000, 20000};
+    struct test_server s;
+    struct http_answer a;
+    struct byte_writer path;
+
+    (void)state;
+    test_server_start(&s, &(struct test_server_options){0});
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        writer_init(&path);
+        writer_printf(&path, "/api/v1/query?query=7");
+        for (int n = 0; n < counts[i]; n++)
+            writer_printf(&path, "&a");
+        writer_printf(&path, "&time=1");
+        writer_u8(&path, 0);
+        CHECK(!path.failed);
+        http_get(s.port, (const char *)path.data, &a);
+        if (counts[i] < PARAM_COUNT_MAX)
+            CHECK(a.status == 200 && http_body_contains(&a, "[1,\"7\"]"));
+        else
+            CHECK(a.status == 400 && http_body_contains(&a, "parameters"));
+        http_answer_done(&a);
+        writer_done(&path);
+    }
+    test_server_stop(&s);
+}
+
 /* vmalert posts JSON with an empty body and its parameters in the URL. */
 static void test_parameters_of_posts(void **state)
 {
@@ -524,6 +554,34 @@ static void test_broken_off_requests(void **state)
     test_server_stop(&s);
 }
 
+/* A replay may end above the limit: then nothing is taken in, but the server can be looked at. */
+static void test_memory_used_up(void **state)
+{
+    struct test_server s;
+    struct http_answer a;
+    char value[256];
+    size_t size = 0;
+
+    (void)state;
+    test_server_start(&s, &(struct test_server_options){0});
+    size = s.memory.limit_bytes + 1;
+    budget_force(&s.memory, size);
+    check_status(&s, "GET", "/-/healthy", "", NULL, 200);
+    check_status(&s, "GET", "/-/ready", "", NULL, 200);
+    check_status(&s, "GET", "/metrics", "", NULL, 200);
+    check_status(&s, "GET", "/api/v1/status/buildinfo?a=b", "", NULL, 200);
+    http_get(s.port, "/api/v1/query?query=sum(up)", &a);
+    CHECK(a.status == 422 || a.status == 503);
+    CHECK(http_body_contains(&a, "memory limit"));
+    http_answer_done(&a);
+    http_call(s.port, "POST", write_path, "", "", 0, &a);
+    CHECK(a.status == 503 && http_header(&a, "Retry-After", value));
+    http_answer_done(&a);
+    budget_release(&s.memory, size);
+    check_status(&s, "GET", "/api/v1/query?query=sum(up)", "", NULL, 200);
+    test_server_stop(&s);
+}
+
 /* Bodies beyond the memory for requests get 503, and all is well when they are gone. */
 static void test_memory_for_bodies(void **state)
 {
@@ -751,6 +809,8 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_not_ready),
         cmocka_unit_test(test_pipelined_requests_are_answered_in_order),
+        cmocka_unit_test(test_many_parameters),
+        cmocka_unit_test(test_memory_used_up),
         cmocka_unit_test(test_parameters_of_posts),
         cmocka_unit_test(test_compressed_answers),
         cmocka_unit_test(test_streamed_series),
