@@ -30,6 +30,30 @@ static void query_hide(const char *mark)
     ((char *)(uintptr_t)mark)[1] = '\0';
 }
 
+void connection_changed(void *cls, struct MHD_Connection *connection, void **socket_context,
+                        enum MHD_ConnectionNotificationCode how)
+{
+    struct api_server *s = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+    if (how == MHD_CONNECTION_NOTIFY_STARTED) {
+        *socket_context = info == NULL ? NULL : connections_add(s->connections, info->connect_fd);
+    } else {
+        connections_remove(s->connections, *socket_context);
+        *socket_context = NULL;
+    }
+}
+
+/* Tells the watcher of connections whether bytes of a request are awaited, and since when. */
+static void client_note(struct client *client, bool receives, uint64_t begin_mono_ns)
+{
+    if (client == NULL)
+        return;
+    atomic_store_explicit(&client->begin_mono_ns, begin_mono_ns, memory_order_relaxed);
+    atomic_store_explicit(&client->receives, receives, memory_order_relaxed);
+}
+
 static struct http_request *request_new(struct api_server *s, const char *uri)
 {
     struct http_request *r = calloc(1, sizeof *r);
@@ -57,10 +81,15 @@ void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct http_request *r = request_new(cls, uri == NULL ? "" : uri);
     const char *mark = uri == NULL ? NULL : strchr(uri, '?');
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
-    (void)connection; /* known again when the headers are in */
     if (mark != NULL)
         query_hide(mark);
+    if (r != NULL && info != NULL) {
+        r->client = info->socket_context;
+        client_note(r->client, true, r->start_mono_ns);
+    }
     return r;
 }
 
@@ -94,6 +123,7 @@ void request_completed(void *cls, struct MHD_Connection *connection, void **req_
      * in the meantime. */
     if (r->phase == PHASE_SUSPENDED)
         request_unsuspend(r);
+    client_note(r->client, true, 0);
     if (r->reply.status != 0)
         api_metrics_request_end(r);
     buffer_pool_put(&s->buffers, r->body);
@@ -297,6 +327,7 @@ static bool params_collect(struct http_request *r)
 
 static enum MHD_Result request_run(struct http_request *r)
 {
+    client_note(r->client, false, 0);
     if (r->reply.status != 0)
         return reply_queue(r);
     if (r->route->where == RUN_WRITE) {

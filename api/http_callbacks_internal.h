@@ -7,6 +7,8 @@
 #include <microhttpd.h>
 #include <stddef.h>
 
+void connection_changed(void *cls, struct MHD_Connection *connection, void **socket_context,
+                        enum MHD_ConnectionNotificationCode how);
 void *uri_begin(void *cls, const char *uri, struct MHD_Connection *connection);
 enum MHD_Result request_access(void *cls, struct MHD_Connection *connection, const char *url,
                                const char *method, const char *version, const char *upload_data,

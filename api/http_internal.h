@@ -17,6 +17,7 @@
 
 #include "api/body_decode_internal.h"
 #include "api/buffer_pool_internal.h"
+#include "api/connections_internal.h"
 #include "api/hangup_internal.h"
 #include "api/params_internal.h"
 #include "api/remote_write_internal.h"
@@ -96,6 +97,7 @@ enum request_phase {
 struct http_request {
     struct api_server *server;
     struct MHD_Connection *connection; /* borrowed; NULL before the headers are in */
+    struct client *client;             /* borrowed; NULL without memory */
     const struct route *route;         /* NULL: no such path */
     enum http_method method;
     enum request_phase phase;
@@ -172,6 +174,7 @@ struct api_server {
     struct thread_pool *query_pool;
     _Atomic uint64_t query_running, query_waiting; /* relaxed, for /metrics */
     struct hangup_watcher *hangups;
+    struct connections *connections;
     struct MHD_Response *no_content; /* 204, shared by all answers */
     struct api_metrics metrics;
     uint64_t start_mono_ns;

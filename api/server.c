@@ -20,6 +20,7 @@ enum {
     CONNECTION_LIMIT_DEFAULT = 4096,
     CONNECTION_LIMIT_LEAST = 64,
     CONNECTION_TIMEOUT_DEFAULT_S = 300,
+    CONNECTION_LOOK_MS = 1000,
     /* Headers, and the piece of a body that one read gives. */
     CONNECTION_MEMORY_BYTES = 128 << 10,
     DESCRIPTORS_RESERVED = 64, /* for the log, the store and the watchers */
@@ -148,8 +149,8 @@ static enum err daemon_start(struct api_server *s, struct errinfo *ei)
         s->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)threads, MHD_OPTION_CONNECTION_LIMIT,
         limit, MHD_OPTION_CONNECTION_TIMEOUT, timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_MEMORY_BYTES, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_URI_LOG_CALLBACK, uri_begin, s, MHD_OPTION_NOTIFY_COMPLETED, request_completed,
-        s, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, connection_changed, s, MHD_OPTION_URI_LOG_CALLBACK, uri_begin,
+        s, MHD_OPTION_NOTIFY_COMPLETED, request_completed, s, MHD_OPTION_END);
     if (daemon == NULL)
         return errinfo_set(ei, ERR_IO, errno, "start the HTTP server");
     atomic_store_explicit(&s->daemon, daemon, memory_order_release);
@@ -198,6 +199,8 @@ enum err api_server_new(const struct api_options *options, struct api_server **o
         goto out;
     }
     e = hangup_watcher_new(&s->hangups, ei);
+    if (e == ERR_OK)
+        e = connections_new(CONNECTION_LOOK_MS, BODY_SECONDS_MAX * 1000, &s->connections, ei);
     if (e == ERR_OK)
         e = thread_pool_new("query", options->query_concurrency, QUERY_QUEUE_LIMIT, &s->query_pool,
                             ei);
@@ -292,6 +295,7 @@ void api_server_free(struct api_server *s)
         (void)close(s->listen_fd); /* nothing to lose */
     thread_pool_free(s->query_pool);
     hangup_watcher_free(s->hangups);
+    connections_free(s->connections);
     if (s->no_content != NULL)
         MHD_destroy_response(s->no_content);
     while (s->workspaces != NULL) {

@@ -554,6 +554,42 @@ static void test_broken_off_requests(void **state)
     test_server_stop(&s);
 }
 
+/* The end of the stream arrives together with the last bytes: libmicrohttpd misses it. */
+static void test_clients_that_leave_amid_a_body(void **state)
+{
+    enum { CLIENTS = 50, BYTES = 40000 };
+    struct test_server s;
+    struct http_answer a;
+    char *body = calloc(1, BYTES);
+    uint64_t deadline_ns = clock_mono_ns() + 20000000000U;
+    int fd = -1;
+
+    (void)state;
+    CHECK(body != NULL);
+    test_server_start(&s, &(struct test_server_options){0});
+    for (size_t i = 0; i < CLIENTS; i++) {
+        fd = http_connect(s.port);
+        http_send_text(fd, "POST /api/v1/write HTTP/1.1\r\nHost: x\r\n"
+                           "Content-Length: 50000\r\n\r\n");
+        http_send(fd, body, BYTES);
+        (void)close(fd);
+    }
+    while (atomic_load(&s.api->active_count) != 0) {
+        CHECK(clock_mono_ns() < deadline_ns);
+        (void)sched_yield();
+    }
+    /* Who only stops sending gets its answer. */
+    fd = http_connect(s.port);
+    http_send_text(fd, "GET /api/v1/query?query=6 HTTP/1.1\r\nHost: x\r\n\r\n");
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    http_read(fd, &a);
+    CHECK(a.status == 200 || a.status == 499);
+    http_answer_done(&a);
+    (void)close(fd);
+    free(body);
+    test_server_stop(&s);
+}
+
 /* A replay may end above the limit: then nothing is taken in, but the server can be looked at. */
 static void test_memory_used_up(void **state)
 {
@@ -810,6 +846,7 @@ int main(void)
         cmocka_unit_test(test_not_ready),
         cmocka_unit_test(test_pipelined_requests_are_answered_in_order),
         cmocka_unit_test(test_many_parameters),
+        cmocka_unit_test(test_clients_that_leave_amid_a_body),
         cmocka_unit_test(test_memory_used_up),
         cmocka_unit_test(test_parameters_of_posts),
         cmocka_unit_test(test_compressed_answers),
