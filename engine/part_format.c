@@ -232,9 +232,9 @@ static void contents_decode(struct byte_reader *r, struct part_footer *f)
     sections_decode(r, f);
 }
 
-/* Counts that pages are found by must agree with the numbers of pages, which the file's size
- * bounds: whoever allocates by them is safe from then on. */
-static bool counts_fit(const struct part_footer *f, uint64_t tables_at, uint64_t end)
+/* Pages and tables end before `end`. Counts that pages are found by must agree with the numbers of
+ * pages, which the file's size bounds: whoever allocates by them is safe from then on. */
+static bool counts_fit(const struct part_footer *f, uint64_t end)
 {
     const struct part_info *i = &f->info;
     const struct part_table *t = f->tables;
@@ -246,7 +246,6 @@ static bool counts_fit(const struct part_footer *f, uint64_t tables_at, uint64_t
             return false;
         pages += t[s].count;
     }
-    (void)tables_at;
     return pages <= end / PART_TABLE_ENTRY_SIZE && i->series_count != PART_NO_SERIES &&
            i->entity_count <= i->series_count && f->metric_count <= i->series_count &&
            f->unnamed_count <= i->series_count && i->times_count <= i->chunk_count &&
@@ -290,7 +289,7 @@ enum err part_footer_decode(const uint8_t *in, size_t toc_size, uint64_t file_si
                            "%s: offset %" PRIu64 ": columns of version %" PRIu32
                            ", this program knows %d",
                            name, at, out->codec_version, CODEC_VERSION);
-    if (r.failed || !counts_fit(out, at, at))
+    if (r.failed || !counts_fit(out, at))
         return errinfo_set(ei, ERR_CORRUPT, 0,
                            "%s: offset %" PRIu64 ": numbers in the footer do not fit", name, at);
     return ERR_OK;

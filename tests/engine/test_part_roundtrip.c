@@ -443,7 +443,7 @@ static void test_unknown_column(void **state)
     struct label items[] = {{LABEL_METRIC_NAME, STR_LITERAL("up")}};
     struct part_writer_options o = {.dir = "", .key = kit_key};
     struct codec_scratch *scratch = malloc(sizeof *scratch);
-    int64_t t[] = {1000, 2000}, *read_t = t;
+    int64_t t[] = {1000, 2000};
     double v[] = {1, 2};
     uint8_t times[64], columns[64] = {9, 9, 9}, other[] = {7};
     struct part_chunk_raw c = {.min_time_ms = 1000, .max_time_ms = 2000, .sample_count = 2};
@@ -458,7 +458,6 @@ static void test_unknown_column(void **state)
     uint32_t series = 0;
 
     (void)state;
-    (void)read_t;
     CHECK(scratch != NULL);
     kit_store_init(&k, 1, 1 << 20);
     arena_init(&arena, NULL);

@@ -126,12 +126,11 @@ static void mend_chunks(struct fs *fs, struct part *p, struct image *m)
 }
 
 /* Results do not matter here, only that there are some. */
-static void walk_series(struct part *p, struct budget *memory)
+static void walk_series(struct part *p)
 {
     const struct part_series *s = NULL;
     struct part_iter *it;
 
-    (void)memory;
     if (part_iter_new(p, &it, NULL) != ERR_OK)
         return;
     while (part_iter_next(it, &s, NULL) == ERR_OK && s != NULL) {
@@ -205,7 +204,7 @@ static void walk(struct part *p, struct budget *memory)
     walk_labels(p, &arena);
     walk_select(p, &arena);
     walk_samples(p, &arena);
-    walk_series(p, memory);
+    walk_series(p);
     arena_done(&arena);
 }
 
