@@ -333,7 +333,8 @@ static enum err build_map_call(struct planner *pl, const struct node *n, struct 
         return e;
     if (f->id == FUNCTION_CLAMP || f->id == FUNCTION_CLAMP_MIN || f->id == FUNCTION_CLAMP_MAX)
         stage.kind = MAP_KEEP_IF_CLAMP;
-    if (f->id == FUNCTION_TIMESTAMP && input->kind == PLAN_SELECTOR) {
+    /* The tree decides: `+x` has the selector's plan, but is none. */
+    if (f->id == FUNCTION_TIMESTAMP && node_unwrap(n->u.call.args[0])->kind == NODE_SELECTOR) {
         input->wants_timestamp = true;
         stage.function = NULL; /* the selector already gives the time */
     }

@@ -121,11 +121,13 @@ def series_of(data):
 
 
 def compare_data(theirs, ours, ordered):
-    """None, or what differs first."""
+    """None, or what differs first. ordered: as is_ordered()."""
     if theirs["resultType"] != ours["resultType"]:
         return f"type {ours['resultType']}, expected {theirs['resultType']}"
     a, b = series_of(theirs), series_of(ours)
-    if ordered and [v[0][1] for _, v in a] != [v[0][1] for _, v in b] and len(a) == len(b):
+    if ordered == "labels" and [k for k, _ in a] != [k for k, _ in b] and dict(a).keys() == dict(b).keys():
+        return f"order {[dict(k) for k, _ in b][:6]}, expected {[dict(k) for k, _ in a][:6]}"
+    if ordered == "values" and [v[0][1] for _, v in a] != [v[0][1] for _, v in b] and len(a) == len(b):
         return f"order {[v[0][1] for _, v in b]}, expected {[v[0][1] for _, v in a]}"
     if len(dict(a)) != len(a) or len(dict(b)) != len(b):
         return None if len(a) == len(b) else f"{len(b)} rows, expected {len(a)}"
@@ -153,7 +155,7 @@ def plain_notes(body, field):
     """Warnings or infos without what docs/promql-differences.md says about their texts."""
     notes = []
     for note in body.get(field, []):
-        note = re.sub(r"over \d+ samples", "over N samples", note)  # Prometheus counts some twice
+        note = re.sub(r"over -?\d+ samples", "over N samples", note)  # Prometheus's count doubles with every step
         notes.append(note)
     return sorted(notes)
 
@@ -171,7 +173,7 @@ def plain_error(body):
     return text[: match.start()] + str(sorted(match.groups())) + text[match.end() :]
 
 
-def compare(theirs, ours, ordered=False, texts=True):
+def compare(theirs, ours, ordered=None, texts=True):
     """None, or a text that says how two HTTP answers to a query differ.
 
     texts: notes and texts of errors too, not only results and statuses.
@@ -200,10 +202,12 @@ def compare(theirs, ours, ordered=False, texts=True):
 
 
 def is_ordered(node, path):
-    """Whether the order of an instant vector means something."""
+    """What the order of an instant vector goes by: "values", "labels", or nothing (None)."""
     if path != "/api/v1/query" or not isinstance(node, Node):
-        return False
-    return str(node).startswith(("sort(", "sort_desc("))
+        return None
+    if str(node).startswith(("sort(", "sort_desc(")):
+        return "values"
+    return "labels" if str(node).startswith("sort_by_label") else None
 
 
 # --- Known differences -------------------------------------------------------------------------
@@ -226,6 +230,8 @@ KNOWN = (
     (r"\b(\w+)\(.*\b\1\(", r"^(warnings|infos) POSITION",
      "the position of a note that several places give: the last one evaluated"),
     (r"sort.*@", r"^warnings .*sort is ineffective", "sort() of what is pinned: whether its warning is given"),
+    (r"", r"^\(422.*(same labelset.*expected.*duplicate series|duplicate series.*expected.*same labelset)",
+     "which of two errors is met first: scalars are evaluated before vectors"),
     (r"query_range|\[[^]]*:", r"found duplicate series.*expected \(422.*found duplicate series",
      "which duplicates a matching error names, once a range's vectors came through a Go map"),
 )
@@ -253,7 +259,7 @@ class Diff:
         self.explained = {}
         self.failures = []
 
-    def difference(self, path, params, ordered=False):
+    def difference(self, path, params, ordered=None):
         theirs = self.prometheus.post_form(path, params)
         ours = self.rimstone.post_form(path, params)
         self.last = (theirs, ours)
@@ -328,7 +334,7 @@ class Diff:
         instants = [start + i * step for i in range(int((end - start) / step) + 1)][:40]
         for t in instants:
             trial = {"query": params["query"], "time": f"{t:.3f}"}
-            other = self.difference("/api/v1/query", trial, False)
+            other = self.difference("/api/v1/query", trial)
             if other is not None:
                 return "/api/v1/query", trial, other
         for t in instants[1:]:
@@ -375,7 +381,7 @@ def draw_params(rng, base_ms):
         return "/api/v1/query", {"time": f"{instant(-200, SPAN_S + 700):.3f}"}
     start = instant(-300, SPAN_S)
     step = rng.choice((1, 5, 15, 15, 30, 60, 60, 300, 7.5, 0.25, 13.337, 1000))
-    end = start + step * rng.choice((0, 1, 3, 10, 30)) + rng.choice((0, 0, step / 2))
+    end = start + step * rng.choice((0, 1, 3, 10, 30, 30, 65, 200)) + rng.choice((0, 0, step / 2))
     return "/api/v1/query_range", {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": str(step)}
 
 
@@ -397,6 +403,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(os.environ.get("TEST_SEED", time.time_ns() % 1_000_000)))
     parser.add_argument("--queries", type=int, default=int(os.environ.get("QUERIES", "6000")))
     parser.add_argument("--only", type=int, help="the query of this index alone")
+    parser.add_argument("--feature", default="promql-experimental-functions", help="--enable-feature of both")
     parser.add_argument("--keep", action="store_true", help="print the ports and wait at the end")
     arguments = parser.parse_args()
     binary = os.environ.get("PROMETHEUS")
@@ -404,7 +411,9 @@ def main():
         sys.exit("PROMETHEUS must name a Prometheus 3 program")
     print(f"seed {arguments.seed}", flush=True)
     with TemporaryDirectory("promql-diff") as scratch:
-        with Prometheus3(binary, scratch) as prometheus, Server(os.path.join(scratch, "data")) as server:
+        feature = f"--enable-feature={arguments.feature}"
+        data = os.path.join(scratch, "data")
+        with Prometheus3(binary, scratch, feature) as prometheus, Server(data, feature) as server:
             server.wait_ready()
             clients = prometheus.client(), server.client()
             series = make_data(random.Random(arguments.seed), BASE_MS)

@@ -45,6 +45,8 @@ class Data:
         self.odd_values()
         self.lifetimes()
         self.histograms()
+        for i in range(1100):  # more than are folded in the order of labels
+            self.add("wide", self.gauge(0, 9, 600, whole=True), n=str(i), half=str(i % 2))
         for i in range(40):
             self.add("many", self.gauge(0, 7, whole=True), n=str(i), half=str(i % 2), job=JOBS[i % 3])
         if utf8:
@@ -199,6 +201,7 @@ METRICS = {
     "dense": ("job",),
     "sparse": ("job",),
     "many": ("n", "half", "job"),
+    "wide": ("n", "half"),
     "latency_seconds_bucket": ("le", "job", "instance"),
     "size_bucket": ("le", "job"),
     "nothing": ("job",),
@@ -215,12 +218,16 @@ REPLACEMENTS = ("$1", "x-$1", "${1}y", "$0", "", "$2", "$name", "$$", "q")
 
 
 class Generator:
-    """Draws queries. peer: only what Prometheus 2.42 knows too and answers alike (promql_peer.py)."""
+    """Draws queries.
+
+    peer: only what Prometheus 2.42 knows too and answers alike (promql_peer.py).
+    """
 
     def __init__(self, rng, base_ms, peer=False):
         self.rng = rng
         self.base_ms = base_ms
         self.peer = peer
+        self.experimental = not peer
 
     def chance(self, p):
         return self.rng.random() < p
@@ -313,7 +320,9 @@ class Generator:
             )))
         name = name or self.metric()
         parts = [name]
-        if self.chance(0.3):
+        if name == "wide" and self.chance(0.8):
+            parts.append(self.rng.choice(('{n=~"1.?"}', '{n=~".?5",half="1"}', '{n="7"}')))
+        elif self.chance(0.3):
             parts.append(Node("optional", "{" + ",".join(
                 self.matcher(name) for _ in range(rng.choice((1, 1, 2)))) + "}"))
         return Node("vector", *parts)
@@ -366,6 +375,8 @@ class Generator:
             return Node("vector", "quantile_over_time(", self.quantile(depth), ", ", matrix, ")")
         if pick == 1:
             return Node("vector", "absent_over_time(", matrix, ")")
+        if pick == 2 and self.experimental:
+            return Node("vector", "mad_over_time(", matrix, ")")
         function = rng.choice(RANGE)
         if self.peer and function == "first_over_time":
             function = "last_over_time"
@@ -478,6 +489,10 @@ class Generator:
         return Node("vector", "label_join(", inner, f', "{target}", "{rng.choice(("-", "", ", "))}"{sources})')
 
     def sorted(self, depth):
+        if self.experimental and self.chance(0.5):
+            names = "".join(f', "{name}"' for name in self.rng.sample(LABELS, self.rng.randrange(1, 3)))
+            head = self.rng.choice(("sort_by_label(", "sort_by_label_desc("))
+            return Node("vector", head, self.vector(depth - 1), names, ")")
         return Node("vector", self.rng.choice(("sort(", "sort_desc(")), self.vector(depth - 1), ")")
 
     def wrapped(self, depth):
