@@ -244,7 +244,7 @@ static enum err slice_search(struct scan *s, uint64_t offset, uint64_t limit, ui
 /* One step of the walk from the end of what was found; *more is false where the file ends. */
 static enum err walk_step(struct scan *s, bool *more)
 {
-    uint64_t offset = s->opened->end, next;
+    uint64_t offset = s->opened->end, next = 0;
     bool durable = offset < s->durable_size;
     uint8_t bytes[SEALED_SLICE_HEADER_SIZE];
     struct sealed_slice_header h;

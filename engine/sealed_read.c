@@ -348,8 +348,8 @@ static enum err runs_plan(const struct sealed_file *f, const struct extent_list 
 static enum err extents_read(const struct sealed_file *f, const struct extent_list *list,
                              struct arena *arena, struct errinfo *ei)
 {
-    struct file_read_op *ops;
-    size_t count;
+    struct file_read_op *ops = NULL;
+    size_t count = 0;
     enum err e = runs_plan(f, list, arena, &ops, &count, ei);
 
     if (e == ERR_OK)
