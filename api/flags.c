@@ -438,6 +438,23 @@ static void fill(const struct reading *in, struct server_flags *out)
     out->row_count = FLAG_COUNT;
 }
 
+/* Ends in ":port". The resolver, which sees it later, takes the port modulo 65,536. */
+static bool address_is_plausible(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    uint32_t port = 0;
+    size_t digits = 0;
+
+    if (colon == NULL)
+        return false;
+    for (const char *p = colon + 1; *p != '\0'; p++) {
+        if (*p < '0' || *p > '9' || ++digits > 5)
+            return false;
+        port = port * 10 + (uint32_t)(*p - '0');
+    }
+    return digits > 0 && port <= UINT16_MAX;
+}
+
 enum flags_outcome flags_parse(int argc, char *const *argv, uint64_t machine_memory_bytes,
                                struct server_flags *out, struct byte_writer *text)
 {
@@ -471,7 +488,7 @@ enum flags_outcome flags_parse(int argc, char *const *argv, uint64_t machine_mem
     }
     if (in.number[FLAG_SHARDS] != 0 && !is_power_of_two(in.number[FLAG_SHARDS]))
         return wrong(text, "--storage.shards=%s is no power of two", in.text[FLAG_SHARDS]);
-    if (strchr(in.text[FLAG_LISTEN], ':') == NULL)
+    if (!address_is_plausible(in.text[FLAG_LISTEN]))
         return wrong(text, "--web.listen-address=%s is not host:port", in.text[FLAG_LISTEN]);
     if (in.text[FLAG_PATH][0] == '\0')
         return wrong(text, "--storage.tsdb.path is empty");

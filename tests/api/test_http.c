@@ -769,7 +769,7 @@ static void test_stop_ends_running_queries(void **state)
     fd = http_connect(s.port);
     slow_query_send(fd, "");
     wait_for_running(&s, 1);
-    CHECK(api_server_stop(s.api, 400) ==
+    CHECK(api_server_stop(s.api, 2000) ==
           API_STOPPED); /* half of it for running requests, then they are told */
     http_read(fd, &a);
     CHECK(a.status == 0 || a.status == 503);
