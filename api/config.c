@@ -351,6 +351,8 @@ static enum err external_labels_parse(struct parser *p, const struct key *key)
     if (count > 1)
         qsort(items, count, sizeof *items, label_compare);
     p->config->external_labels = (struct labels){count, items};
+    if (count > 0)
+        return warning_add(p, key, "has no effect yet: nothing is sent on to other servers");
     return ERR_OK;
 }
 

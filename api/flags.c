@@ -1,5 +1,6 @@
 #include "api/flags.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -316,8 +317,49 @@ static enum flags_outcome wrong(struct byte_writer *why, const char *format, ...
     (void)vsnprintf(text, sizeof text, format, args); /* may cut */
     va_end(args);
     writer_reset(why);
-    writer_printf(why, "rimstone: error: %s, try --help\n", text);
+    writer_printf(why, "rimstone: error: %s; try --help\n", text);
     return FLAGS_WRONG;
+}
+
+/* What a value looks like, for whoever gave one that is none. */
+static void value_describe(const struct flag_spec *spec, struct byte_writer *out)
+{
+    static const char *const texts[] = {
+        [KIND_TEXT] = "a text",
+        [KIND_BOOL] = "true or false",
+        [KIND_DURATION] = "a duration such as 30s or 1h30m",
+        [KIND_SIZE] = "a size such as 512MiB",
+        [KIND_MEMORY] = "a size such as 8GiB, or 1% to 100%",
+        [KIND_COUNT] = "a whole number",
+        [KIND_CHOICE] = "one of",
+    };
+    const char *unit = spec->kind == KIND_DURATION ? "ms" : "";
+
+    writer_printf(out, "%s", texts[spec->kind]);
+    if (spec->kind == KIND_CHOICE)
+        for (size_t i = 0; i < sizeof spec->choices / sizeof spec->choices[0]; i++)
+            if (spec->choices[i] != NULL)
+                writer_printf(out, "%s %s", i == 0 ? "" : ",", spec->choices[i]);
+    if (spec->most != 0)
+        writer_printf(out, " from %" PRIu64 "%s to %" PRIu64 "%s", spec->least, unit, spec->most,
+                      unit);
+    else if (spec->least != 0)
+        writer_printf(out, " from %" PRIu64 "%s on", spec->least, unit);
+}
+
+static enum flags_outcome value_refuse(struct byte_writer *why, const struct flag_spec *spec,
+                                       const char *text)
+{
+    struct byte_writer wanted;
+    enum flags_outcome outcome = FLAGS_WRONG;
+
+    writer_init(&wanted);
+    value_describe(spec, &wanted);
+    writer_u8(&wanted, 0);
+    outcome = wrong(why, "--%s=%s: expected %s", spec->name, text,
+                    wanted.failed ? "another value" : (const char *)wanted.data);
+    writer_done(&wanted);
+    return outcome;
 }
 
 static enum flags_outcome value_set(struct reading *in, enum flag_id id, const char *text)
@@ -327,9 +369,9 @@ static enum flags_outcome value_set(struct reading *in, enum flag_id id, const c
     in->given[id] = true; /* given twice: the last one counts, so that scripts can have defaults */
     in->text[id] = text;
     if (!value_parse(spec, text, in->machine_memory_bytes, &in->number[id]))
-        return wrong(in->why, "\"%s\" is no value for --%s", text, spec->name);
+        return value_refuse(in->why, spec, text);
     if (spec->only_value != NULL && strcmp(spec->only_value, text) != 0)
-        return wrong(in->why, "--%s=%s does nothing in this version", spec->name, text);
+        return wrong(in->why, "--%s=%s is not built yet: it would do nothing", spec->name, text);
     return FLAGS_RUN;
 }
 
@@ -415,6 +457,7 @@ static void fill(const struct reading *in, struct server_flags *out)
     out->config_file = in->text[FLAG_CONFIG_FILE][0] == '\0' ? NULL : in->text[FLAG_CONFIG_FILE];
     out->data_dir = in->text[FLAG_PATH];
     out->retention_time = in->text[FLAG_RETENTION_TIME];
+    out->retention_size = in->text[FLAG_RETENTION_SIZE];
     out->retention_given = in->given[FLAG_RETENTION_TIME] || in->given[FLAG_RETENTION_SIZE];
     out->memory_limit_bytes = n[FLAG_MEMORY_LIMIT];
     out->shard_count = (uint32_t)n[FLAG_SHARDS];

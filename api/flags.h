@@ -20,7 +20,7 @@ enum { FLAG_COUNT_MAX = 32 };
 struct server_flags {
     const char *config_file; /* NULL: none */
     const char *data_dir;
-    const char *retention_time; /* as text; has no effect yet */
+    const char *retention_time, *retention_size; /* as text; no effect yet */
     bool retention_given;
     uint64_t memory_limit_bytes;
     uint32_t shard_count; /* 0: not given */

@@ -28,6 +28,8 @@ enum {
     STOP_LOG_MS = 2500,
     REPLAY_POLL_MS = 200,
     REPLAY_REPORT_MS = 5000,
+    ADMIT_POLL_MS = 1000,
+    ADMIT_REPORT_MS = 60000,
 };
 
 enum start_state { STARTING, STARTED, START_FAILED };
@@ -76,7 +78,7 @@ static void log_settings(const struct process *p)
              LOG_U64("query_total_memory_bytes", f->query_total_memory_bytes));
     if (f->retention_given)
         LOG_WARN("retention has no effect yet: samples stay in memory and in the log",
-                 LOG_STR("retention", f->retention_time));
+                 LOG_STR("time", f->retention_time), LOG_STR("size", f->retention_size));
     for (size_t i = 0; i < p->config.warning_count; i++)
         LOG_WARN(p->config.warnings[i], LOG_STR("file", f->config_file));
 }
@@ -204,17 +206,34 @@ static void log_progress(const struct process *p, uint64_t *last_bytes)
              LOG_U64("last_segment", progress.segment_max));
 }
 
-/* Waits for SIGTERM or SIGINT; returns it, or 0 when the start failed. Reports the replay. */
+/* Says why writes get 503, once a minute while they do: the senders may not tell anybody. */
+static void log_not_admitted(const struct process *p, uint64_t *report_ns)
+{
+    uint64_t now = clock_mono_ns();
+    struct errinfo ei = {0};
+
+    if (now < *report_ns || engine_admit(p->engine, &ei) == ERR_OK)
+        return;
+    *report_ns = now + (uint64_t)ADMIT_REPORT_MS * 1000000U;
+    LOG_WARN("writes are answered with 503 for now", LOG_STR("reason", ei.message),
+             LOG_U64("memory_bytes", budget_used(&p->memory)),
+             LOG_U64("memory_limit_bytes", p->memory.limit_bytes));
+}
+
+/* Waits for SIGTERM or SIGINT; returns it, or 0 when the start failed. Reports the replay,
+ * and after it that writes are refused. */
 static int signal_wait(struct process *p)
 {
-    const struct timespec poll = {.tv_nsec = REPLAY_POLL_MS * 1000000L};
+    const struct timespec replay_poll = {.tv_nsec = REPLAY_POLL_MS * 1000000L};
+    const struct timespec admit_poll = {.tv_sec = ADMIT_POLL_MS / 1000};
     uint64_t report_ns = clock_mono_ns() + (uint64_t)REPLAY_REPORT_MS * 1000000U;
+    uint64_t admit_report_ns = 0;
     uint64_t last_bytes = 0;
 
     for (;;) {
         enum start_state state = atomic_load_explicit(&p->state, memory_order_acquire);
-        int signal_number = state == STARTED ? sigwaitinfo(&p->signals, NULL)
-                                             : sigtimedwait(&p->signals, NULL, &poll);
+        int signal_number =
+            sigtimedwait(&p->signals, NULL, state == STARTED ? &admit_poll : &replay_poll);
 
         if (signal_number == SIGTERM || signal_number == SIGINT)
             return signal_number;
@@ -222,6 +241,8 @@ static int signal_wait(struct process *p)
             LOG_INFO("SIGHUP: the configuration is read at start only");
         if (state == START_FAILED)
             return 0;
+        if (state == STARTED)
+            log_not_admitted(p, &admit_report_ns);
         if (state == STARTING && clock_mono_ns() >= report_ns) {
             log_progress(p, &last_bytes);
             report_ns += (uint64_t)REPLAY_REPORT_MS * 1000000U;
@@ -325,7 +346,7 @@ int main(int argc, char **argv)
     log_configure(p.flags.log_level, p.flags.log_format);
     config_init(&p.config);
     if (p.flags.config_file != NULL && config_load(&p.config, p.flags.config_file, &ei) != ERR_OK) {
-        LOG_ERROR("configuration", LOG_STR("error", ei.message));
+        LOG_ERROR("cannot read the configuration", LOG_STR("error", ei.message));
         return EXIT_FAILURE;
     }
     log_settings(&p);

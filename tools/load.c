@@ -88,6 +88,15 @@ static void worker_fail(struct load_worker *w, const char *format, ...)
     atomic_store(&w->run->failed, true);
 }
 
+/* Leaves whole lines only: the room for an answer may end in the middle of one. */
+static void answer_cut(char *answer)
+{
+    char *end = strrchr(answer, '\n');
+
+    if (end != NULL)
+        *end = '\0';
+}
+
 /* "N of M samples refused": N, or all of them when the answer has another form. */
 static uint64_t refused_count(const char *answer, uint64_t sample_count)
 {
@@ -130,6 +139,7 @@ static void count_answer(struct load_worker *w, long status, uint64_t sample_cou
     atomic_fetch_add(&totals->samples, sample_count);
     if (status / 100 == 2)
         return;
+    answer_cut(w->answer);
     atomic_fetch_add(&totals->refused, refused_count(w->answer, sample_count));
     mutex_lock(&w->run->lock);
     if (w->run->refusal_text[0] == '\0')

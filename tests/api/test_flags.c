@@ -99,7 +99,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* Each refusal names its flag. */
+/* Each refusal names its flag, and what it takes. */
 static void test_refused(void **state)
 {
     static const struct {
@@ -114,7 +114,7 @@ static void test_refused(void **state)
         {{"--query.timeout=0"}, "query.timeout"},
         {{"--query.max-samples=-1"}, "query.max-samples"},
         {{"--query.max-samples=0"}, "query.max-samples"},
-        {{"--query.max-concurrency=4x"}, "query.max-concurrency"},
+        {{"--query.max-concurrency=4x"}, "expected a whole number from 1 to 1000"},
         {{"--storage.shards=3"}, "storage.shards"},
         {{"--storage.shards=8192"}, "storage.shards"},
         {{"--storage.memory-limit=much"}, "storage.memory-limit"},
@@ -127,7 +127,7 @@ static void test_refused(void **state)
         {{"--web.listen-address=[::1]:"}, "web.listen-address"},
         {{"--web.listen-address=:-1"}, "web.listen-address"},
         {{"--web.listen-address=:http"}, "web.listen-address"},
-        {{"--wal.sync=sometimes"}, "wal.sync"},
+        {{"--wal.sync=sometimes"}, "wal.sync=sometimes: expected one of always, interval, never"},
         {{"--log.level=loud"}, "log.level"},
         {{"--enable-feature=native-histograms"}, "enable-feature"},
         /* What is not built yet. */
