@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "engine/sealed_format_internal.h"
 
 enum { SEARCH_WINDOW_BYTES = 1 << 20 };
@@ -248,8 +249,8 @@ static enum err walk_step(struct scan *s, bool *more)
     bool durable = offset < s->durable_size;
     uint8_t bytes[SEALED_SLICE_HEADER_SIZE];
     struct sealed_slice_header h;
-    struct sealed_slice *slice;
-    size_t size;
+    struct sealed_slice *slice = NULL;
+    size_t size = 0;
     enum err e;
 
     e = file_read_some(s->file, bytes, sizeof bytes, offset, &size, s->ei);
@@ -259,6 +260,7 @@ static enum err walk_step(struct scan *s, bool *more)
         bool whole = offset + h.size > s->durable_size;
 
         e = slice_read(s, &h, offset, whole, &slice);
+        ASSERT(e != ERR_OK || slice != NULL);
         if (e == ERR_OK || (e == ERR_CORRUPT && !whole)) {
             enum err added =
                 e == ERR_OK ? slices_add(s, slice) : damaged_add(s, offset, offset + h.size);
@@ -300,7 +302,7 @@ static enum err header_read(struct sealed_file *f, const struct sealed_identity 
     uint8_t bytes[SEALED_HEADER_SIZE];
     const struct sealed_identity *id = &f->identity;
     const char *path = file_path(f->file);
-    size_t size;
+    size_t size = 0;
     enum err e = file_read_some(f->file, bytes, sizeof bytes, 0, &size, ei);
 
     if (e == ERR_OK)

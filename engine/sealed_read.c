@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "engine/sealed_format_internal.h"
 
 enum {
@@ -368,13 +369,14 @@ static const struct extent *extent_find(const struct extent_list *list, uint64_t
 {
     const struct extent key = {.offset = offset, .size = size};
 
+    ASSERT(list->items != NULL);
     return bsearch(&key, list->items, list->count, sizeof key, extent_compare);
 }
 
 enum err sealed_load(const struct sealed_file *f, const struct sealed_chunk *chunks, size_t count,
                      struct arena *arena, struct sealed_raw *out, struct errinfo *ei)
 {
-    struct extent_list list;
+    struct extent_list list = {0};
     enum err e;
 
     if (count == 0)

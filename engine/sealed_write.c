@@ -158,6 +158,7 @@ enum err sealed_writer_create(struct fs *fs, const char *path,
         sealed_file_close(f); /* the file, if any, is debris: nothing names it */
         return e;
     }
+    ASSERT(w != NULL);
     w->size = SEALED_HEADER_SIZE;
     *out_file = f;
     *out = w;
@@ -200,7 +201,7 @@ static enum err records_reread(struct sealed_writer *w, const struct sealed_open
 enum err sealed_writer_resume(struct fs *fs, struct sealed_opened *opened,
                               struct sealed_writer **out, struct errinfo *ei)
 {
-    struct sealed_writer *w;
+    struct sealed_writer *w = NULL;
     enum err e;
 
     if (opened->is_finished)
@@ -208,6 +209,7 @@ enum err sealed_writer_resume(struct fs *fs, struct sealed_opened *opened,
     e = writer_new(opened->file, &w, ei);
     if (e != ERR_OK)
         return e;
+    ASSERT(w != NULL);
     e = records_reread(w, opened, ei);
     /* Cut and synced before anything is written there: else dead bytes could stand behind a new
      * slice that power loss shortens. */

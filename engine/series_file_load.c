@@ -646,6 +646,7 @@ static enum err values_renumber(struct load *l)
 
     if (tables == NULL)
         return refused(l);
+    ASSERT(image->name_count == 0 || l->values_sorted != NULL);
     for (uint32_t i = 0; i < image->name_count; i++) {
         struct series_image_name *name = &image->names[i];
         enum err e;
@@ -709,6 +710,7 @@ static enum err image_finish(struct load *l)
     struct series_image *image = l->image;
     enum err e;
 
+    ASSERT(image->group_count == 0 || l->ended != NULL);
     for (size_t i = 0; i < image->group_count; i++) {
         struct series_image_group *g = &image->groups[i];
 

@@ -1,9 +1,11 @@
 /* Sealed and late files: round trips against a plain twin, damage, truncation, limits. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "base/file_sim.h"
+#include "base/thread.h"
 #include "engine/sealed_format_internal.h"
 #include "tests/engine/sealed_twin.h"
 #include "tests/lib/test_cmocka.h"
@@ -383,6 +385,66 @@ static void test_other_files_are_refused(void **state)
     free(data);
 }
 
+/* ---- readers beside a writer ---- */
+
+enum { SHARED_SLICES = 20 };
+
+struct shared {
+    const struct twin_file *twin;
+    struct sealed_file *file;
+    /* Release when a slice is there, acquire by whoever reads it. */
+    _Atomic(struct sealed_slice *) slices[SHARED_SLICES];
+};
+
+static void *reader_thread(void *arg)
+{
+    struct shared *s = arg;
+    struct errinfo ei = {0};
+
+    for (size_t i = 0; i < SHARED_SLICES; i++) {
+        struct sealed_slice *slice;
+
+        do
+            slice = atomic_load_explicit(&s->slices[i], memory_order_acquire);
+        while (slice == NULL);
+        CHECK_OK(twin_slice_compare(s->file, slice, &s->twin->slices[i], &ei), &ei);
+        CHECK_OK(sealed_slice_verify(s->file, slice, &ei), &ei);
+    }
+    return NULL;
+}
+
+static void test_readers_beside_a_writer(void **state)
+{
+    struct test_random r = test_random_init(11);
+    struct fs *fs = sim_new(1);
+    struct thread readers[2] = {0};
+    struct twin_file twin;
+    struct shared s = {.twin = &twin};
+    struct sealed_writer *w;
+    struct errinfo ei = {0};
+
+    (void)state;
+    twin_file_fill(&r, &twin, SHARED_SLICES, 30, 50);
+    CHECK_OK(sealed_writer_create(fs, PATH, &twin_identity, &s.file, &w, &ei), &ei);
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(thread_start(&readers[i], "reader", reader_thread, &s, &ei), &ei);
+    for (size_t i = 0; i < SHARED_SLICES; i++) {
+        struct sealed_slice *slice;
+
+        CHECK_OK(twin_slice_write(w, &twin.slices[i], &slice, &ei), &ei);
+        atomic_store_explicit(&s.slices[i], slice, memory_order_release);
+        CHECK_OK(sealed_writer_sync(w, &ei), &ei);
+    }
+    for (size_t i = 0; i < 2; i++)
+        thread_join(&readers[i]);
+    for (size_t i = 0; i < SHARED_SLICES; i++)
+        free(s.slices[i]);
+    sealed_writer_free(w);
+    sealed_file_close(s.file);
+    twin_file_free(&twin);
+    fs_free(fs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_truncation_at_every_byte),
         cmocka_unit_test(test_bit_flips),
         cmocka_unit_test(test_other_files_are_refused),
+        cmocka_unit_test(test_readers_beside_a_writer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
