@@ -178,8 +178,11 @@ def compare(theirs, ours, ordered=None, texts=True):
 
     texts: notes and texts of errors too, not only results and statuses.
     """
-    if (theirs.status, ours.status) == (200, 200):
+    try:
         a, b = theirs.json, ours.json
+    except json.JSONDecodeError as e:
+        return f"no JSON ({e}): {ours}, expected {theirs}"
+    if (theirs.status, ours.status) == (200, 200):
         found = compare_data(a["data"], b["data"], ordered)
         if found or not texts:
             return found
@@ -190,10 +193,6 @@ def compare(theirs, ours, ordered=None, texts=True):
             if x != y and not (len(x) == len(y) >= 10):  # which ten of more is chance
                 return f"{field} {y}, expected {x}"
         return None
-    try:
-        a, b = theirs.json, ours.json
-    except json.JSONDecodeError:
-        return f"{ours}, expected {theirs}"
     if not texts and theirs.status == ours.status:
         return None
     x = (theirs.status, a.get("errorType"), plain_error(a))
