@@ -219,6 +219,8 @@ KNOWN = (
      "a pinned subquery under an argument that varies: Prometheus gives nothing"),
     (r"(log10|log2|ln\(|\^).*(odd|mixed|half|kind)|(odd|mixed|half|kind).*\^", r"at [\d.]+: ", "logarithms and powers of subnormal numbers: Go's are off"),
     (r"atan2", r"at [\d.]+: -?3.14159", "atan2 of a subnormal number: Go's has the wrong sign"),
+    (r"(top|bottom)k.*(count|group)", r"is missing|too much",
+     "ties among groups of count and group: by their labels, in Prometheus by their first series"),
     (r"", r"not supported yet", "not built"),
     (r"", r"invalid regular expression.*expected.*error parsing regexp", "RE2's reasons in C++ and in Go"),
     (r"timestamp\([^)]*( offset .* @ | @ .* offset )", r"is too much|missing|at [\d.]+: ",
