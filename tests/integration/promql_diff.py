@@ -127,8 +127,10 @@ def compare_data(theirs, ours, ordered):
     a, b = series_of(theirs), series_of(ours)
     if ordered == "labels" and [k for k, _ in a] != [k for k, _ in b] and dict(a).keys() == dict(b).keys():
         return f"order {[dict(k) for k, _ in b][:6]}, expected {[dict(k) for k, _ in a][:6]}"
-    if ordered == "values" and [v[0][1] for _, v in a] != [v[0][1] for _, v in b] and len(a) == len(b):
-        return f"order {[v[0][1] for _, v in b]}, expected {[v[0][1] for _, v in a]}"
+    if ordered == "values" and len(a) == len(b):
+        x, y = ([v[0][1] if v[0][1] != "-0" else "0" for _, v in rows] for rows in (a, b))
+        if x != y:
+            return f"order {y}, expected {x}"
     if len(dict(a)) != len(a) or len(dict(b)) != len(b):
         return None if len(a) == len(b) else f"{len(b)} rows, expected {len(a)}"
     a, b = dict(a), dict(b)
