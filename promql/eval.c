@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "promql/label_sets_internal.h"
 
-bool eval_is_stopped(const struct eval *ev)
+static bool eval_is_stopped(const struct eval *ev)
 {
     /* acquire is not needed: the flag orders nothing but itself */
     return ev->query->stop != NULL && atomic_load_explicit(ev->query->stop, memory_order_relaxed);
@@ -112,14 +112,28 @@ static enum err vector_of_scalar(struct eval *ev, const struct plan *p, struct v
         e = eval_scalar(ev, p->parameter, &v->arena, &values, ei);
     if (e == ERR_OK)
         e = vector_add(v, &row, ei);
+    if (e == ERR_OK)
+        e = eval_copy(ev, row->value, values, p->grid.count, ei);
     if (e == ERR_OK) {
         bitmap_fill(row->present, p->grid.count);
-        memcpy(row->value, values, p->grid.count * sizeof *values);
         e = vector_hold(v, ei);
     }
     if (e == ERR_OK)
         *out = TAKE(v);
     vector_free(v);
+    return e;
+}
+
+static enum err column_fill(struct eval *ev, double *out, size_t count, double value,
+                            struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    for (size_t i = 0, end; e == ERR_OK && i < count; i = end) {
+        e = eval_piece(ev, i, count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++)
+            out[k] = value;
+    }
     return e;
 }
 
@@ -139,13 +153,11 @@ static enum err vector_spread(struct eval *ev, const struct plan *p, const struc
         if (e == ERR_OK)
             e = labels_copy(&in->rows[i].labels, &v->arena, &row->labels, ei);
         if (e == ERR_OK)
-            e = eval_tick(ev, p->grid.count, ei);
+            e = column_fill(ev, row->value, p->grid.count, in->rows[i].value[0], ei);
         if (e != ERR_OK)
             break;
         row->drop_name = in->rows[i].drop_name;
         bitmap_fill(row->present, p->grid.count);
-        for (size_t k = 0; k < p->grid.count; k++)
-            row->value[k] = in->rows[i].value[0];
     }
     if (e == ERR_OK)
         e = vector_hold(v, ei);
@@ -274,6 +286,7 @@ enum err eval_stream(struct eval *ev, const struct plan *p, struct sink *sink, s
  * no harm: rows are counted, not label sets. */
 struct scalar_sink {
     struct sink sink;
+    struct eval *ev;
     double *values;
     uint8_t *seen;
 };
@@ -281,31 +294,47 @@ struct scalar_sink {
 static enum err scalar_push(struct sink *sink, struct batch *b, struct errinfo *ei)
 {
     struct scalar_sink *s = (struct scalar_sink *)sink;
+    enum err e = ERR_OK;
 
-    (void)ei; /* nothing here can fail */
     for (size_t i = 0; i < b->count; i++) {
-        for (size_t k = 0; k < b->grid->count; k++) {
-            if (!row_has(&b->rows[i], k))
-                continue;
-            s->values[k] = s->seen[k] ? NAN : b->rows[i].value[k];
-            s->seen[k] = 1;
+        for (size_t from = 0, end; e == ERR_OK && from < b->grid->count; from = end) {
+            e = eval_piece(s->ev, from, b->grid->count, &end, ei);
+            for (size_t k = from; e == ERR_OK && k < end; k++) {
+                if (!row_has(&b->rows[i], k))
+                    continue;
+                s->values[k] = s->seen[k] ? NAN : b->rows[i].value[k];
+                s->seen[k] = 1;
+            }
         }
     }
-    return ERR_OK;
+    return e;
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err eval_scalar_of(struct eval *ev, const struct plan *p, struct arena *arena,
                                double *values, struct errinfo *ei)
 {
-    struct scalar_sink s = {.sink.push = scalar_push, .values = values};
+    struct scalar_sink s = {.sink.push = scalar_push, .ev = ev, .values = values};
+    enum err e;
 
     s.seen = arena_calloc(arena, p->grid.count, 1);
     if (s.seen == NULL)
         return arena_refused(arena, ei);
-    for (size_t i = 0; i < p->grid.count; i++)
-        values[i] = NAN;
-    return eval_stream(ev, p->input, &s.sink, ei);
+    e = column_fill(ev, values, p->grid.count, NAN, ei);
+    return e == ERR_OK ? eval_stream(ev, p->input, &s.sink, ei) : e;
+}
+
+static enum err time_fill(struct eval *ev, const struct grid *grid, double *values,
+                          struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
+        e = eval_piece(ev, i, grid->count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++)
+            values[k] = (double)grid_time_ms(grid, k) / 1000;
+    }
+    return e;
 }
 
 /* The leaf of a chain of scalar operators. */
@@ -315,13 +344,9 @@ static enum err scalar_leaf(struct eval *ev, const struct plan *p, struct arena 
 {
     switch (p->kind) {
     case PLAN_CONSTANT:
-        for (size_t i = 0; i < p->grid.count; i++)
-            values[i] = p->constant;
-        return ERR_OK;
+        return column_fill(ev, values, p->grid.count, p->constant, ei);
     case PLAN_TIME:
-        for (size_t i = 0; i < p->grid.count; i++)
-            values[i] = (double)grid_time_ms(&p->grid, i) / 1000;
-        return ERR_OK;
+        return time_fill(ev, &p->grid, values, ei);
     case PLAN_SCALAR_OF:
         return eval_scalar_of(ev, p, arena, values, ei);
     default:
@@ -334,25 +359,21 @@ static enum err scalar_link(struct eval *ev, const struct plan *p, struct arena 
                             double *values, struct errinfo *ei)
 {
     double *rhs = NULL;
-    enum err e;
+    enum err e = ERR_OK;
 
-    if (p->kind == PLAN_SPREAD) {
-        for (size_t i = 1; i < p->grid.count; i++)
-            values[i] = values[0];
-        return ERR_OK;
+    if (p->kind == PLAN_SPREAD)
+        return column_fill(ev, values, p->grid.count, values[0], ei);
+    if (p->kind == PLAN_SCALAR_BINARY) {
+        e = eval_scalar(ev, p->rhs, arena, &rhs, ei);
+        ASSERT(e != ERR_OK || rhs != NULL);
     }
-    if (p->kind == PLAN_SCALAR_NEGATE) {
-        for (size_t i = 0; i < p->grid.count; i++)
-            values[i] = -values[i];
-        return ERR_OK;
+    for (size_t i = 0, end; e == ERR_OK && i < p->grid.count; i = end) {
+        e = eval_piece(ev, i, p->grid.count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++)
+            values[k] =
+                rhs == NULL ? -values[k] : binary_op_apply(p->node->u.binary.op, values[k], rhs[k]);
     }
-    e = eval_scalar(ev, p->rhs, arena, &rhs, ei);
-    if (e != ERR_OK)
-        return e;
-    ASSERT(rhs != NULL);
-    for (size_t i = 0; i < p->grid.count; i++)
-        values[i] = binary_op_apply(p->node->u.binary.op, values[i], rhs[i]);
-    return eval_tick(ev, p->grid.count, ei);
+    return e;
 }
 
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */

@@ -57,27 +57,39 @@ static bool op_has_count(enum aggregate_op op)
     return op == AGG_AVG || op == AGG_COUNT || op == AGG_STDDEV || op == AGG_STDVAR;
 }
 
+/* A zeroed column, if it is wanted. */
+static enum err cells_column(struct fold *f, bool wanted, double **out, struct errinfo *ei)
+{
+    size_t count = f->plan->grid.count;
+
+    if (!wanted)
+        return ERR_OK;
+    *out = ARENA_ARRAY(&f->arena, count, double);
+    return *out == NULL ? arena_refused(&f->arena, ei) : eval_zero(f->ev, *out, count, ei);
+}
+
 static enum err cells_alloc(struct fold *f, struct cells *c, struct errinfo *ei)
 {
-    const struct grid *g = &f->plan->grid;
+    size_t words = grid_words(&f->plan->grid);
     enum aggregate_op op = f->op;
-    bool ok;
+    enum err e;
 
     memset(c, 0, sizeof *c);
-    c->seen = arena_calloc(&f->arena, grid_words(g), sizeof *c->seen);
-    ok = c->seen != NULL;
+    e = cells_column(f, op != AGG_COUNT && op != AGG_GROUP, &c->value, ei);
+    if (e == ERR_OK)
+        e = cells_column(f, op == AGG_SUM || op == AGG_AVG, &c->compensation, ei);
+    if (e == ERR_OK)
+        e = cells_column(f, op == AGG_AVG || op == AGG_STDDEV || op == AGG_STDVAR, &c->mean, ei);
+    if (e == ERR_OK)
+        e = cells_column(f, op_has_count(op), &c->count, ei);
+    if (e != ERR_OK)
+        return e;
     if (op == AGG_AVG)
-        ok = (c->incremental = arena_calloc(&f->arena, grid_words(g), sizeof *c->seen)) != NULL &&
-             ok;
-    if (op != AGG_COUNT && op != AGG_GROUP)
-        ok = (c->value = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
-    if (op == AGG_SUM || op == AGG_AVG)
-        ok = (c->compensation = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
-    if (op == AGG_AVG || op == AGG_STDDEV || op == AGG_STDVAR)
-        ok = (c->mean = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
-    if (op_has_count(op))
-        ok = (c->count = arena_calloc(&f->arena, g->count, sizeof(double))) != NULL && ok;
-    return ok ? ERR_OK : arena_refused(&f->arena, ei);
+        c->incremental = arena_calloc(&f->arena, words, sizeof *c->incremental);
+    c->seen = arena_calloc(&f->arena, words, sizeof *c->seen);
+    if (c->seen == NULL || (op == AGG_AVG && c->incremental == NULL))
+        return arena_refused(&f->arena, ei);
+    return ERR_OK;
 }
 
 static bool bit(const uint64_t *bits, size_t k)
@@ -196,11 +208,13 @@ static void sum_add_dense(double *sum, double *compensation, const double *v, si
     }
 }
 
-static void row_fold(enum aggregate_op op, struct cells *c, const struct row *row, size_t count)
+/* Steps [begin, end); `begin` is that of a word. */
+static void row_fold(enum aggregate_op op, struct cells *c, const struct row *row, size_t begin,
+                     size_t end)
 {
-    for (size_t word = 0; word * 64 < count; word++) {
+    for (size_t word = begin / 64; word * 64 < end; word++) {
         uint64_t present = row->present[word], fresh = present & ~c->seen[word];
-        size_t base = word * 64, left = count - base < 64 ? count - base : 64;
+        size_t base = word * 64, left = end - base < 64 ? end - base : 64;
 
         /* With the same steps on both sides the absent ones are added as well: their cells mean
          * nothing. */
@@ -301,9 +315,9 @@ static void cell_copy(struct cells *to, const struct cells *from, size_t k)
 }
 
 static void cells_merge(enum aggregate_op op, struct cells *to, const struct cells *from,
-                        size_t count)
+                        size_t begin, size_t end)
 {
-    for (size_t k = 0; k < count; k++) {
+    for (size_t k = begin; k < end; k++) {
         if (!bit(from->seen, k))
             continue;
         if (bit(to->seen, k))
@@ -315,14 +329,14 @@ static void cells_merge(enum aggregate_op op, struct cells *to, const struct cel
 }
 
 /* The common case: sums, both with the same steps. False: not that case. */
-static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t count)
+static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t begin, size_t end)
 {
-    for (size_t word = 0; word * 64 < count; word++) {
+    for (size_t word = begin / 64; word * 64 < end; word++) {
         if (to->seen[word] != from->seen[word])
             return false;
     }
-    sum_add_dense(to->value, to->compensation, from->value, count);
-    for (size_t k = 0; k < count; k++)
+    sum_add_dense(to->value + begin, to->compensation + begin, from->value + begin, end - begin);
+    for (size_t k = begin; k < end; k++)
         to->compensation[k] += isinf(to->value[k]) ? 0 : from->compensation[k];
     return true;
 }
@@ -330,8 +344,9 @@ static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t 
 static enum err unit_merge(struct fold *f, struct errinfo *ei)
 {
     const struct grid *grid = &f->plan->grid;
+    enum err e = ERR_OK;
 
-    for (size_t i = 0; i < f->keys.count; i++) {
+    for (size_t i = 0; i < f->keys.count && e == ERR_OK; i++) {
         struct group *g = &f->groups[i];
 
         if (g->unit.seen == NULL)
@@ -341,13 +356,16 @@ static enum err unit_merge(struct fold *f, struct errinfo *ei)
             g->unit = (struct cells){0};
             continue;
         }
-        if (f->op != AGG_SUM || !sums_merge_dense(&g->total, &g->unit, grid->count))
-            cells_merge(f->op, &g->total, &g->unit, grid->count);
+        for (size_t k = 0, end; e == ERR_OK && k < grid->count; k = end) {
+            e = eval_piece(f->ev, k, grid->count, &end, ei);
+            if (e == ERR_OK && (f->op != AGG_SUM || !sums_merge_dense(&g->total, &g->unit, k, end)))
+                cells_merge(f->op, &g->total, &g->unit, k, end);
+        }
         memset(g->unit.seen, 0, grid_words(grid) * sizeof *g->unit.seen);
         if (g->unit.incremental != NULL)
             memset(g->unit.incremental, 0, grid_words(grid) * sizeof *g->unit.incremental);
     }
-    return eval_tick(f->ev, f->keys.count * grid->count, ei);
+    return e == ERR_OK ? eval_tick(f->ev, f->keys.count, ei) : e;
 }
 
 /* --- groups --- */
@@ -476,9 +494,13 @@ static enum err fold_push(struct sink *sink, struct batch *b, struct errinfo *ei
         if (e != ERR_OK)
             break;
         g->drop_name = g->drop_name || b->rows[i].drop_name;
-        row_fold(f->op, &g->unit, &b->rows[i], b->grid->count);
+        for (size_t k = 0, end; e == ERR_OK && k < b->grid->count; k = end) {
+            e = eval_piece(f->ev, k, b->grid->count, &end, ei);
+            if (e == ERR_OK)
+                row_fold(f->op, &g->unit, &b->rows[i], k, end);
+        }
     }
-    return e == ERR_OK ? eval_tick(f->ev, b->count * b->grid->count, ei) : e;
+    return e;
 }
 
 /* --- the result --- */
@@ -523,9 +545,12 @@ static enum err fold_result(struct fold *f, struct vector **out, struct errinfo 
             break;
         row->drop_name = g->drop_name;
         memcpy(row->present, g->total.seen, grid_words(grid) * sizeof *row->present);
-        for (size_t k = 0; k < grid->count; k++) {
-            if (row_has(row, k))
-                row->value[k] = cell_result(f->op, &g->total, k);
+        for (size_t at = 0, end; e == ERR_OK && at < grid->count; at = end) {
+            e = eval_piece(f->ev, at, grid->count, &end, ei);
+            for (size_t k = at; e == ERR_OK && k < end; k++) {
+                if (row_has(row, k))
+                    row->value[k] = cell_result(f->op, &g->total, k);
+            }
         }
     }
     /* Groups stand in the order of their first member where series came by labels; otherwise that

@@ -76,7 +76,7 @@ static enum err side_sign(struct join *j, struct side *s, struct errinfo *ei)
         for (size_t w = 0; w < grid_words(grid); w++)
             s->any[w] |= row->present[w];
         if (e == ERR_OK)
-            e = eval_tick(j->ev, 16, ei);
+            e = eval_tick(j->ev, 16 + grid_words(grid), ei);
     }
     return e;
 }
@@ -116,48 +116,54 @@ static enum err join_prepare(struct join *j, struct errinfo *ei)
 /* --- set operators --- */
 
 /* Steps at which a signature has a sample on side `s`: one bitmap per signature. */
-static uint64_t *signature_bitmaps(struct join *j, const struct side *s)
+static enum err signature_bitmaps(struct join *j, const struct side *s, uint64_t **out,
+                                  struct errinfo *ei)
 {
     size_t words = grid_words(&j->plan->grid);
     uint64_t *bits = NULL;
+    enum err e = ERR_OK;
 
     if (j->signatures.count <= SIZE_MAX / (words + 1))
         bits = arena_calloc(&j->arena, j->signatures.count * words, sizeof *bits);
     if (bits == NULL)
-        return NULL;
-    for (size_t i = 0; i < s->vector->count; i++) {
+        return arena_refused(&j->arena, ei);
+    for (size_t i = 0; i < s->vector->count && e == ERR_OK; i++) {
         for (size_t w = 0; w < words; w++)
             bits[s->signature[i] * words + w] |= s->vector->rows[i].present[w];
+        e = eval_tick(j->ev, 4 + words, ei);
     }
-    return bits;
+    *out = bits;
+    return e;
 }
 
 /* Keeps those steps of a side's rows at which the bitmap of their signature is `wanted`. */
-static void side_filter(struct join *j, struct side *s, const uint64_t *bits, bool wanted)
+static enum err side_filter(struct join *j, struct side *s, const uint64_t *bits, bool wanted,
+                            struct errinfo *ei)
 {
     size_t words = grid_words(&j->plan->grid);
+    enum err e = ERR_OK;
 
-    for (size_t i = 0; i < s->vector->count; i++) {
+    for (size_t i = 0; i < s->vector->count && e == ERR_OK; i++) {
         for (size_t w = 0; w < words; w++) {
             uint64_t b = bits[s->signature[i] * words + w];
 
             s->vector->rows[i].present[w] &= wanted ? b : ~b;
         }
+        e = eval_tick(j->ev, 4 + words, ei);
     }
+    return e;
 }
 
 static enum err join_set(struct join *j, struct errinfo *ei)
 {
     struct side *lhs = &j->many, *rhs = &j->one;
-    const uint64_t *bits = signature_bitmaps(j, j->op == OP_OR ? lhs : rhs);
-    enum err e = ERR_OK;
+    uint64_t *bits;
+    enum err e = signature_bitmaps(j, j->op == OP_OR ? lhs : rhs, &bits, ei);
 
-    if (bits == NULL)
-        return arena_refused(&j->arena, ei);
-    if (j->op != OP_OR) {
-        side_filter(j, lhs, bits, j->op == OP_AND);
-    } else {
-        side_filter(j, rhs, bits, false);
+    if (e == ERR_OK && j->op != OP_OR) {
+        e = side_filter(j, lhs, bits, j->op == OP_AND, ei);
+    } else if (e == ERR_OK) {
+        e = side_filter(j, rhs, bits, false, ei);
         for (size_t i = 0; i < rhs->vector->count && e == ERR_OK; i++) {
             if (!row_is_empty(&rhs->vector->rows[i], &j->plan->grid))
                 e = vector_add_copy(lhs->vector, &rhs->vector->rows[i], ei);
@@ -209,8 +215,10 @@ static enum err one_side_check(struct join *j, size_t signature, struct duplicat
     const struct side *s = &j->one;
     size_t words = grid_words(&j->plan->grid);
 
+    enum err e = ERR_OK;
+
     for (size_t a = s->first[signature]; a < s->first[signature + 1]; a++) {
-        for (size_t b = s->first[signature]; b < a; b++) {
+        for (size_t b = s->first[signature]; b < a && e == ERR_OK; b++) {
             const struct row *x = &s->vector->rows[s->rows[a]];
             const struct row *y = &s->vector->rows[s->rows[b]];
 
@@ -224,12 +232,10 @@ static enum err one_side_check(struct join *j, size_t signature, struct duplicat
                 if (both != 0)
                     break;
             }
+            e = eval_tick(j->ev, 2 + words, ei);
         }
-        enum err e = eval_tick(j->ev, (a - s->first[signature]) * words, ei);
-        if (e != ERR_OK)
-            return e;
     }
-    return ERR_OK;
+    return e;
 }
 
 static enum err one_side_check_all(struct join *j, struct duplicate *first, struct errinfo *ei)
@@ -264,14 +270,15 @@ static enum err result_labels(struct join *j, const struct row *many, const stru
     return e;
 }
 
-/* Computes the steps in `row->present`; comparisons without bool clear those that do not hold. */
+/* Computes those steps of [begin, end) that are in `row->present`; comparisons without bool clear
+ * those that do not hold. */
 static void pair_compute(const struct join *j, const struct row *many, const struct row *one,
-                         struct row *row)
+                         struct row *row, size_t begin, size_t end)
 {
     const struct row *lhs = j->swapped ? one : many, *rhs = j->swapped ? many : one;
     bool filters = binary_op_is_comparison(j->op) && !j->return_bool;
 
-    for (size_t k = 0; k < j->plan->grid.count; k++) {
+    for (size_t k = begin; k < end; k++) {
         if (!row_has(row, k))
             continue;
         if (!filters)
@@ -333,7 +340,7 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
     for (size_t w = 0; w < words; w++)
         common |= many->present[w] & one->present[w];
     if (common == 0)
-        return ERR_OK;
+        return eval_tick(j->ev, 2 + words, ei);
     e = vector_add(j->out, &row, ei);
     if (e == ERR_OK)
         e = result_labels(j, many, one, &j->out->arena, &row->labels, ei);
@@ -356,9 +363,13 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
         steps[w] |= both;
         row->present[w] = both;
     }
-    pair_compute(j, many, one, row);
     row->drop_name = j->return_bool;
-    return eval_tick(j->ev, j->plan->grid.count, ei);
+    for (size_t k = 0, end; e == ERR_OK && k < j->plan->grid.count; k = end) {
+        e = eval_piece(j->ev, k, j->plan->grid.count, &end, ei);
+        if (e == ERR_OK)
+            pair_compute(j, many, one, row, k, end);
+    }
+    return e;
 }
 
 static enum err join_pairs(struct join *j, struct errinfo *ei)

@@ -71,6 +71,8 @@ static enum err grouping_make(struct group_run *r, struct errinfo *ei)
         e = group_labels(r, &r->in->rows[i].labels, names, name_count, &key, ei);
         if (e == ERR_OK)
             e = label_table_add(&g->keys, &key, &group_of[i], &added, ei);
+        if (e == ERR_OK)
+            e = eval_tick(r->ev, 16, ei);
     }
     if (e != ERR_OK)
         return e;
@@ -156,8 +158,8 @@ static size_t heap_offer(struct candidate *heap, size_t count, size_t k, struct 
 
 /* Best first; equal ones stay as the heap has them. Insertion sort is what Go runs up to twelve
  * elements; more of them go through a merge of the same stability. */
-static void candidates_sort(struct candidate *items, struct candidate *scratch, size_t count,
-                            bool is_top)
+static enum err candidates_sort(struct eval *ev, struct candidate *items, struct candidate *scratch,
+                                size_t count, bool is_top, struct errinfo *ei)
 {
     for (size_t width = 1; width < count; width *= 2) {
         for (size_t low = 0; low < count; low += 2 * width) {
@@ -174,7 +176,11 @@ static void candidates_sort(struct candidate *items, struct candidate *scratch, 
             }
         }
         memcpy(items, scratch, count * sizeof *items);
+        enum err e = eval_tick(ev, 4 * count, ei);
+        if (e != ERR_OK)
+            return e;
     }
+    return ERR_OK;
 }
 
 static enum err parameter_refuse(double v, const char *what, struct errinfo *ei)
@@ -200,26 +206,30 @@ static enum err parameter_check_k(struct group_run *r, bool *empty, struct errin
 }
 
 /* Keeps the best k of one group at one step: their bits in `kept`; `items` holds them after. */
-static size_t step_select(struct group_run *r, size_t group, size_t step, struct candidate *items,
-                          uint64_t *const *kept)
+static enum err step_select(struct group_run *r, size_t group, size_t step, struct candidate *items,
+                            uint64_t *const *kept, size_t *out, struct errinfo *ei)
 {
     const struct grouping *g = &r->grouping;
     bool is_top = r->plan->node->u.aggregate.op == AGG_TOPK;
     size_t count = 0, k;
+    enum err e = ERR_OK;
 
+    *out = 0;
     if (!(r->parameter[step] >= 1))
-        return 0;
+        return eval_tick(r->ev, 1, ei);
     k = r->parameter[step] < (double)r->in->count ? (size_t)r->parameter[step] : r->in->count;
-    for (size_t i = g->first[group]; i < g->first[group + 1]; i++) {
+    for (size_t i = g->first[group]; i < g->first[group + 1] && e == ERR_OK; i++) {
         const struct row *row = &r->in->rows[g->members[i]];
 
         if (row_has(row, step))
             count = heap_offer(items, count, k, (struct candidate){row->value[step], g->members[i]},
                                is_top);
+        e = eval_tick(r->ev, 4, ei);
     }
     for (size_t i = 0; i < count; i++)
         kept[items[i].row][step / 64] |= UINT64_C(1) << (step % 64);
-    return count;
+    *out = count;
+    return e;
 }
 
 /* An instant result stands best first, group by group. */
@@ -261,18 +271,19 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
         kept[i] = arena_calloc(&in->arena, grid_words(grid), sizeof **kept);
         if (kept[i] == NULL)
             return arena_refused(&in->arena, ei);
+        e = eval_tick(r->ev, 8, ei);
+        if (e != ERR_OK)
+            return e;
     }
     for (size_t g = 0; g < r->grouping.keys.count && e == ERR_OK; g++) {
-        size_t members = r->grouping.first[g + 1] - r->grouping.first[g];
-
         for (size_t k = 0; k < grid->count && e == ERR_OK; k++) {
-            size_t n = step_select(r, g, k, items + ordered, kept);
+            size_t n;
 
-            if (grid->count == 1) {
-                candidates_sort(items + ordered, scratch, n, op == AGG_TOPK);
+            e = step_select(r, g, k, items + ordered, kept, &n, ei);
+            if (e == ERR_OK && grid->count == 1) {
+                e = candidates_sort(r->ev, items + ordered, scratch, n, op == AGG_TOPK, ei);
                 ordered += n;
             }
-            e = eval_tick(r->ev, members, ei);
         }
     }
     for (size_t i = 0; i < in->count; i++)
@@ -314,18 +325,21 @@ static enum err run_quantile(struct group_run *r, struct vector *out, struct err
         if (e == ERR_OK)
             e = labels_copy(&g->keys.keys[group], &out->arena, &row->labels, ei);
         for (size_t k = 0; e == ERR_OK && k < r->plan->grid.count; k++) {
+            double quantile;
             size_t count = 0;
 
-            for (size_t i = g->first[group]; i < g->first[group + 1]; i++) {
+            for (size_t i = g->first[group]; i < g->first[group + 1] && e == ERR_OK; i++) {
                 const struct row *member = &r->in->rows[g->members[i]];
 
                 if (row_has(member, k))
                     values[count++] = member->value[k];
                 row->drop_name = row->drop_name || member->drop_name;
+                e = eval_tick(r->ev, 4, ei);
             }
-            if (count > 0)
-                row_set(row, k, quantile_of(r->parameter[k], values, count));
-            e = eval_tick(r->ev, 8 * (g->first[group + 1] - g->first[group]), ei);
+            if (e == ERR_OK && count > 0) {
+                e = quantile_of(r->ev, r->parameter[k], values, count, &quantile, ei);
+                row_set(row, k, quantile);
+            }
         }
     }
     return e;
@@ -379,7 +393,8 @@ static enum err run_count_values(struct group_run *r, struct vector *out, struct
         size_t index = SIZE_MAX; /* of the previous value */
 
         for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
-            if (!row_has(row, k))
+            e = eval_tick(r->ev, 1, ei);
+            if (e != ERR_OK || !row_has(row, k))
                 continue;
             if (index == SIZE_MAX || double_bits(row->value[k]) != previous)
                 e = value_row(r, row, row->value[k], &table, names, name_count, out, &index, ei);
@@ -407,6 +422,10 @@ static enum err parameter_read(struct group_run *r, struct errinfo *ei)
     r->parameter_min = r->parameter_max = r->parameter[0];
     for (size_t k = 0; k < count; k++) {
         double v = r->parameter[k];
+
+        e = eval_tick(r->ev, 1, ei);
+        if (e != ERR_OK)
+            return e;
 
         if (isnan(v)) {
             r->parameter_nan = true;

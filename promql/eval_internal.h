@@ -83,17 +83,41 @@ struct vector {
 
 /* Deadline and stop flag, at once. ERR_TIMEOUT or ERR_CANCELED. */
 MUST_USE enum err eval_check(struct eval *ev, struct errinfo *ei);
-/* Counts `work` (about a sample each) and looks at flag and clock every half million or so, which
- * is a few milliseconds. */
+/* Counts `work` (about a sample each) and looks at flag and clock every 200,000 or so, which is a
+ * few milliseconds. No loop may do more than that without a tick: see eval_piece(). */
 MUST_USE static inline enum err eval_tick(struct eval *ev, uint64_t work, struct errinfo *ei)
 {
     ev->work_since_check += work;
-    if (LIKELY(ev->work_since_check < 500000))
+    if (LIKELY(ev->work_since_check < 200000))
         return ERR_OK;
     return eval_check(ev, ei);
 }
-/* The stop flag alone, for comparators of long sorts: once it is up they only need to end. */
-bool eval_is_stopped(const struct eval *ev);
+/* Long loops over steps or samples go piece by piece with a tick before each:
+ *
+ *     for (size_t i = 0, end; e == ERR_OK && i < count; i = end) {
+ *         e = eval_piece(ev, i, count, &end, ei);
+ *         for (size_t k = i; e == ERR_OK && k < end; k++) ...
+ *     }
+ *
+ * A piece is a whole number of bitmap words. */
+enum { EVAL_PIECE = 1 << 16 };
+MUST_USE static inline enum err eval_piece(struct eval *ev, size_t begin, size_t count, size_t *end,
+                                           struct errinfo *ei)
+{
+    size_t size = count - begin < EVAL_PIECE ? count - begin : EVAL_PIECE;
+
+    *end = begin + size;
+    return eval_tick(ev, size, ei);
+}
+/* memset(0) and memcpy() of columns, piece by piece. */
+MUST_USE enum err eval_zero(struct eval *ev, double *out, size_t count, struct errinfo *ei);
+MUST_USE enum err eval_copy(struct eval *ev, double *out, const double *in, size_t count,
+                            struct errinfo *ei);
+/* A stable sort of `count` items of `size` bytes that ends early, with the items in no order, when
+ * the query must stop. Scratch of long sorts is charged to the query. */
+MUST_USE enum err eval_sort_items(struct eval *ev, void *items, size_t count, size_t size,
+                                  int (*compare)(const void *a, const void *b, void *context),
+                                  void *context, struct errinfo *ei);
 /* Samples that are held in memory, against --query.max-samples. ERR_LIMIT with Prometheus's text.
  */
 MUST_USE enum err eval_samples_hold(struct eval *ev, uint64_t count, struct errinfo *ei);
@@ -114,15 +138,11 @@ MUST_USE enum err vector_hold(struct vector *v, struct errinfo *ei);
 MUST_USE enum err vector_merge(struct vector *v, struct errinfo *ei);
 /* Drops the names that delayed removal has marked, then joins as above. */
 MUST_USE enum err vector_finish_names(struct vector *v, struct errinfo *ei);
-/* Sorts `count` indexes; `compare` gets `context` and sees stop flags up as "equal in the order
- * they came", so that a canceled sort ends at once. */
+/* Sorts the rows, stably. */
 struct sort_context {
-    const struct eval *eval;
-    const struct row *rows;
-    const void *context;
+    const struct row *rows; /* set by rows_sort() */
+    const void *context;    /* of `compare` */
     int (*compare)(const struct row *a, const struct row *b, const void *context);
-    uint32_t calls;
-    bool stopped;
 };
 MUST_USE enum err rows_sort(struct vector *v, struct sort_context *context, struct errinfo *ei);
 /* Stable sort by labels. */
@@ -156,8 +176,8 @@ bool row_is_empty(const struct row *r, const struct grid *grid);
 uint64_t row_sample_count(const struct row *r, const struct grid *grid);
 /* All bits of `count` steps set, none beyond. */
 void bitmap_fill(uint64_t *bits, size_t count);
-MUST_USE enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena,
-                            struct errinfo *ei);
+MUST_USE enum err row_alloc(struct eval *ev, struct row *r, const struct grid *grid,
+                            struct arena *arena, struct errinfo *ei);
 
 /* --- eval_selector.c --- */
 
@@ -181,8 +201,8 @@ MUST_USE enum err eval_selector_columns(struct eval *ev, const struct plan *p, i
                                         int64_t max_time_ms, struct column_sink *sink,
                                         struct errinfo *ei);
 /* Without staleness markers; the same arrays when there are none. */
-MUST_USE enum err column_without_stale(const struct column *in, struct arena *arena,
-                                       struct column *out, struct errinfo *ei);
+MUST_USE enum err column_without_stale(struct eval *ev, const struct column *in,
+                                       struct arena *arena, struct column *out, struct errinfo *ei);
 
 /* --- eval_range.c --- */
 
@@ -242,6 +262,7 @@ static inline void kahan_add(double increment, double *sum, double *compensation
     *sum = t;
 }
 /* Quantile by linear interpolation between ranks; sorts `values` (NaN first). */
-double quantile_of(double q, double *values, size_t count);
+MUST_USE enum err quantile_of(struct eval *ev, double q, double *values, size_t count, double *out,
+                              struct errinfo *ei);
 
 #endif

@@ -295,13 +295,17 @@ enum err eval_absent(struct eval *ev, const struct plan *p, struct vector **out,
     if (e == ERR_OK)
         e = absent_labels(p->node->u.call.args[0], &v->arena, &row->labels, ei);
     if (e == ERR_OK) {
-        for (size_t k = 0; k < p->grid.count; k++) {
-            if (!((s.any[k / 64] >> (k % 64)) & 1))
-                row_set(row, k, 1);
+        for (size_t i = 0, end; e == ERR_OK && i < p->grid.count; i = end) {
+            e = eval_piece(ev, i, p->grid.count, &end, ei);
+            for (size_t k = i; e == ERR_OK && k < end; k++) {
+                if (!((s.any[k / 64] >> (k % 64)) & 1))
+                    row_set(row, k, 1);
+            }
         }
         if (row_is_empty(row, &p->grid))
             v->count = 0;
-        e = vector_hold(v, ei);
+        if (e == ERR_OK)
+            e = vector_hold(v, ei);
     }
     if (e == ERR_OK)
         *out = TAKE(v);

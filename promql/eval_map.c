@@ -116,13 +116,13 @@ static enum err map_run_init(struct map_run *run, struct eval *ev, const struct 
 
 /* Sample op scalar, or the other way round. A comparison without bool keeps the sample's value
  * where it holds. */
-static void stage_binary(const struct stage *s, const struct grid *grid, struct row *row)
+static void stage_binary(const struct stage *s, size_t begin, size_t end, struct row *row)
 {
     const struct map_stage *m = s->plan;
     bool left = m->kind == MAP_BINARY_LEFT;
     bool filters = binary_op_is_comparison(m->op) && !m->return_bool;
 
-    for (size_t k = 0; k < grid->count; k++) {
+    for (size_t k = begin; k < end; k++) {
         double scalar = s->scalars[0][k], value = row->value[k];
         double lhs = left ? scalar : value, rhs = left ? value : scalar;
 
@@ -137,11 +137,11 @@ static void stage_binary(const struct stage *s, const struct grid *grid, struct 
 
 /* math.Max(lower, math.Min(upper, value)) as Go has it: NaN anywhere gives NaN. Nothing is kept at
  * steps where the bounds are crossed. */
-static void stage_clamp(const struct stage *s, const struct grid *grid, struct row *row)
+static void stage_clamp(const struct stage *s, size_t begin, size_t end, struct row *row)
 {
     enum function_id id = s->plan->function->id;
 
-    for (size_t k = 0; k < grid->count; k++) {
+    for (size_t k = begin; k < end; k++) {
         double lower = id == FUNCTION_CLAMP_MAX ? -INFINITY : s->scalars[0][k];
         double upper = id == FUNCTION_CLAMP       ? s->scalars[1][k]
                        : id == FUNCTION_CLAMP_MAX ? s->scalars[0][k]
@@ -156,28 +156,30 @@ static void stage_clamp(const struct stage *s, const struct grid *grid, struct r
     }
 }
 
-static void stage_run(const struct stage *s, const struct grid *grid, struct row *row)
+/* One stage on steps [begin, end). */
+static void stage_run(const struct stage *s, const struct grid *grid, size_t begin, size_t end,
+                      struct row *row)
 {
     switch (s->plan->kind) {
     case MAP_BINARY_RIGHT:
     case MAP_BINARY_LEFT:
-        stage_binary(s, grid, row);
+        stage_binary(s, begin, end, row);
         break;
     case MAP_KEEP_IF_CLAMP:
-        stage_clamp(s, grid, row);
+        stage_clamp(s, begin, end, row);
         break;
     case MAP_NEGATE:
-        for (size_t k = 0; k < grid->count; k++) {
+        for (size_t k = begin; k < end; k++) {
             if (row_has(row, k))
                 row->value[k] = -row->value[k];
         }
         break;
     case MAP_FUNCTION:
         if (s->plan->function != NULL && s->plan->function->id == FUNCTION_TIMESTAMP) {
-            for (size_t k = 0; k < grid->count; k++)
+            for (size_t k = begin; k < end; k++)
                 row->value[k] = (double)grid_time_ms(grid, k) / 1000;
         } else if (s->function != NULL) {
-            for (size_t k = 0; k < grid->count; k++) {
+            for (size_t k = begin; k < end; k++) {
                 if (row_has(row, k))
                     row->value[k] =
                         s->function(row->value[k], s->scalars[0] != NULL ? s->scalars[0][k] : 1);
@@ -246,9 +248,16 @@ static enum err row_run(struct map_run *run, struct row *row, bool streaming, st
                         struct errinfo *ei)
 {
     for (const struct stage *s = run->stages; s != NULL; s = s->next) {
+        const struct grid *grid = &run->plan->grid;
         enum err e = ERR_OK;
 
-        stage_run(s, &run->plan->grid, row);
+        for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
+            e = eval_piece(run->ev, i, grid->count, &end, ei);
+            if (e == ERR_OK)
+                stage_run(s, grid, i, end, row);
+        }
+        if (e != ERR_OK)
+            return e;
         if (!s->plan->drops_name)
             continue;
         if (run->ev->delayed_names)
@@ -274,7 +283,7 @@ enum err eval_map_vector(struct eval *ev, const struct plan *p, struct vector *v
     for (size_t i = 0; i < v->count && e == ERR_OK; i++) {
         e = row_run(&run, &v->rows[i], false, &v->arena, ei);
         if (e == ERR_OK)
-            e = eval_tick(ev, p->grid.count, ei);
+            e = eval_tick(ev, 16, ei); /* labels */
     }
     arena_done(&run.arena);
     return e;
@@ -294,7 +303,7 @@ static enum err map_push(struct sink *sink, struct batch *b, struct errinfo *ei)
     for (size_t i = 0; i < b->count && e == ERR_OK; i++)
         e = row_run(&s->run, &b->rows[i], true, b->arena, ei);
     if (e == ERR_OK)
-        e = eval_tick(s->run.ev, b->count * b->grid->count, ei);
+        e = eval_tick(s->run.ev, 16 * b->count, ei); /* labels */
     return e == ERR_OK ? s->next->push(s->next, b, ei) : e;
 }
 

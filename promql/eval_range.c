@@ -66,8 +66,12 @@ static enum err windows_run(struct range_run *run, const struct column *c, struc
 
         w.first = run->windows.spans[k].first;
         w.end = run->windows.spans[k].end;
-        if (w.first == w.end)
+        if (w.first == w.end) {
+            e = eval_tick(run->ev, 1, ei);
+            if (e != ERR_OK)
+                return e;
             continue;
+        }
         w.eval_ms = grid_time_ms(&p->grid, k);
         w.scalar = run->scalars != NULL ? run->scalars[k] : 0;
         /* A long window is scanned at every step by most functions. */
@@ -78,6 +82,8 @@ static enum err windows_run(struct range_run *run, const struct column *c, struc
             return e;
         if (run->function->window(run, &w, &value))
             row_set(row, k, value);
+        if (run->failed != ERR_OK)
+            return run->failed;
     }
     return ERR_OK;
 }
@@ -87,6 +93,7 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
 {
     enum err e = scratch_reserve(run, c->count, ei);
 
+    run->ei = ei;
     if (e == ERR_OK)
         e = windows_prepare(run, c, ei);
     if (e != ERR_OK)
@@ -95,10 +102,12 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
     run->queue_first = run->queue_end = run->scanned = 0;
     if (run->function->prepare != NULL)
         run->function->prepare(run, c);
+    if (run->failed != ERR_OK)
+        return run->failed;
     if (run->function->column == NULL)
         return windows_run(run, c, row, ei);
     run->function->column(run, c, row);
-    return ERR_OK;
+    return run->failed;
 }
 
 static enum err run_init(struct range_run *run, struct eval *ev, const struct plan *p,
@@ -167,9 +176,9 @@ static enum err series_run(struct range_sink *s, const struct labels *labels, bo
     struct column c;
     enum err e;
 
-    e = column_without_stale(raw, b->arena, &c, ei);
+    e = column_without_stale(s->run.ev, raw, b->arena, &c, ei);
     if (e == ERR_OK)
-        e = row_alloc(row, &p->grid, b->arena, ei);
+        e = row_alloc(s->run.ev, row, &p->grid, b->arena, ei);
     if (e == ERR_OK)
         e = range_column_run(&s->run, &c, row, ei);
     if (e == ERR_OK)
@@ -221,23 +230,27 @@ static enum err columns_push(struct column_sink *sink, struct column_batch *colu
 }
 
 /* A row of a subquery as a column: its present steps. */
-static enum err row_column(const struct row *row, const struct grid *grid, struct arena *arena,
-                           struct column *out, struct errinfo *ei)
+static enum err row_column(struct eval *ev, const struct row *row, const struct grid *grid,
+                           struct arena *arena, struct column *out, struct errinfo *ei)
 {
     size_t count = (size_t)row_sample_count(row, grid), n = 0;
     int64_t *t_ms = ARENA_ARRAY(arena, count, int64_t);
     double *value = ARENA_ARRAY(arena, count, double);
+    enum err e = ERR_OK;
 
     if (t_ms == NULL || value == NULL)
         return arena_refused(arena, ei);
-    for (size_t k = 0; k < grid->count; k++) {
-        if (!row_has(row, k))
-            continue;
-        t_ms[n] = grid_time_ms(grid, k);
-        value[n++] = row->value[k];
+    for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
+        e = eval_piece(ev, i, grid->count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++) {
+            if (!row_has(row, k))
+                continue;
+            t_ms[n] = grid_time_ms(grid, k);
+            value[n++] = row->value[k];
+        }
     }
     *out = (struct column){n, t_ms, value};
-    return ERR_OK;
+    return e;
 }
 
 static enum err subquery_push(struct sink *sink, struct batch *in, struct errinfo *ei)
@@ -252,7 +265,7 @@ static enum err subquery_push(struct sink *sink, struct batch *in, struct errinf
     for (size_t i = 0; i < in->count && e == ERR_OK; i++) {
         struct column c;
 
-        e = row_column(&in->rows[i], in->grid, b.arena, &c, ei);
+        e = row_column(s->run.ev, &in->rows[i], in->grid, b.arena, &c, ei);
         if (e == ERR_OK && c.count > 0)
             e = series_run(s, &in->rows[i].labels, in->rows[i].drop_name, &c, &b, ei);
     }
@@ -346,8 +359,10 @@ static enum err matrix_add(struct matrix_sink *s, const struct labels *labels,
     value = ARENA_ARRAY(arena, c->count, double);
     if (t_ms == NULL || value == NULL)
         return arena_refused(arena, ei);
+    e = eval_copy(s->ev, value, c->value, c->count, ei);
+    if (e != ERR_OK)
+        return e;
     memcpy(t_ms, c->t_ms, c->count * sizeof *t_ms);
-    memcpy(value, c->value, c->count * sizeof *value);
     r->series[r->series_count] = (struct result_series){0};
     e = labels_copy(labels, arena, &r->series[r->series_count].labels, ei);
     if (e == ERR_OK)
@@ -366,7 +381,7 @@ static enum err matrix_push(struct column_sink *sink, struct column_batch *b, st
     for (size_t i = 0; i < b->count && e == ERR_OK; i++) {
         struct column c;
 
-        e = column_without_stale(&b->columns[i], b->arena, &c, ei);
+        e = column_without_stale(s->ev, &b->columns[i], b->arena, &c, ei);
         if (e == ERR_OK)
             e = matrix_add(s, &b->labels[i], &c, ei);
     }
@@ -385,7 +400,7 @@ static enum err subquery_matrix(struct matrix_sink *s, const struct plan *p, str
     for (size_t i = 0; e == ERR_OK && i < v->count; i++) {
         struct column c;
 
-        e = row_column(&v->rows[i], &v->grid, &v->arena, &c, ei);
+        e = row_column(s->ev, &v->rows[i], &v->grid, &v->arena, &c, ei);
         if (e == ERR_OK)
             e = matrix_add(s, &v->rows[i].labels, &c, ei);
     }

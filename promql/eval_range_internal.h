@@ -35,6 +35,7 @@ struct rate_step {
 struct windows {
     int64_t *t_ms; /* the column they are for, a copy */
     size_t count, capacity;
+    size_t longest;     /* samples of the longest window */
     struct span *spans; /* per step */
     struct rate_step *rate;
     bool valid;
@@ -58,6 +59,10 @@ struct range_run {
     size_t scanned; /* samples that went through the queue */
     double *values; /* scratch of a window, for quantiles */
     size_t scratch_capacity;
+    /* Windows and columns may be as long as a query's memory: functions scan them piece by piece,
+     * and what stops them goes here. */
+    enum err failed;
+    struct errinfo *ei;     /* of the call that runs, borrowed */
     double quantile_warned; /* last out-of-range quantile that was annotated */
     bool any_quantile_warned, name_annotated;
 };
@@ -72,6 +77,19 @@ struct range_function {
     bool needs_values; /* wants run->values */
     bool needs_rate;   /* wants run->windows.rate */
 };
+
+/* Long scans go `for (size_t i = begin, end; (end = scan_piece(run, i, all_end)) > i;)` around a
+ * loop that moves i to `end`. Gives i itself at the end and once the query must stop. The last
+ * piece is free: the driver counts it. */
+static inline size_t scan_piece(struct range_run *run, size_t i, size_t end)
+{
+    if (i >= end || run->failed != ERR_OK)
+        return i;
+    if (LIKELY(end - i <= EVAL_PIECE))
+        return end;
+    run->failed = eval_tick(run->ev, EVAL_PIECE, run->ei);
+    return run->failed == ERR_OK ? i + EVAL_PIECE : i;
+}
 
 /* --- range_windows.c --- */
 

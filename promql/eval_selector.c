@@ -24,8 +24,9 @@ enum {
     LONG_RANGE_BATCH = 128, /* decoded columns of a batch should stay near the caches */
 };
 
-static int fingerprint_compare(const void *a, const void *b)
+static int fingerprint_compare(const void *a, const void *b, void *context)
 {
+    (void)context; /* fingerprints need none */
     const struct hash128 *x = &((const struct series_handle *)a)->fingerprint;
     const struct hash128 *y = &((const struct series_handle *)b)->fingerprint;
 
@@ -42,9 +43,9 @@ static enum err series_sort(struct eval *ev, enum series_order order, struct ser
         return ERR_OK;
     if (order == ORDER_LABELS || list->count <= FIXED_BY_LABELS_MAX)
         return querier_sort(ev->querier, list, ei);
-    qsort(list->items, list->count, sizeof *list->items, fingerprint_compare);
     *by_units = true;
-    return ERR_OK;
+    return eval_sort_items(ev, list->items, list->count, sizeof *list->items, fingerprint_compare,
+                           NULL, ei);
 }
 
 /* Label sets of only the needed names. */
@@ -166,15 +167,33 @@ static bool is_stale(double value)
     return double_bits(value) == STALE_NAN_BITS;
 }
 
-enum err column_without_stale(const struct column *in, struct arena *arena, struct column *out,
-                              struct errinfo *ei)
+/* The index of the first staleness marker, or the count. */
+static enum err stale_find(struct eval *ev, const struct column *in, size_t *out,
+                           struct errinfo *ei)
 {
-    size_t first = 0, n;
+    enum err e = ERR_OK;
+
+    *out = 0;
+    for (size_t end; e == ERR_OK && *out < in->count;) {
+        e = eval_piece(ev, *out, in->count, &end, ei);
+        while (*out < end && !is_stale(in->value[*out]))
+            (*out)++;
+        if (*out < end)
+            break;
+    }
+    return e;
+}
+
+enum err column_without_stale(struct eval *ev, const struct column *in, struct arena *arena,
+                              struct column *out, struct errinfo *ei)
+{
+    size_t first, n = 0;
     int64_t *t_ms;
     double *value;
+    enum err e = stale_find(ev, in, &first, ei);
 
-    while (first < in->count && !is_stale(in->value[first]))
-        first++;
+    if (e != ERR_OK)
+        return e;
     *out = *in;
     if (first == in->count)
         return ERR_OK;
@@ -182,17 +201,17 @@ enum err column_without_stale(const struct column *in, struct arena *arena, stru
     value = ARENA_ARRAY(arena, in->count, double);
     if (t_ms == NULL || value == NULL)
         return arena_refused(arena, ei);
-    memcpy(t_ms, in->t_ms, first * sizeof *t_ms);
-    memcpy(value, in->value, first * sizeof *value);
-    n = first;
-    for (size_t i = first; i < in->count; i++) {
-        if (is_stale(in->value[i]))
-            continue;
-        t_ms[n] = in->t_ms[i];
-        value[n++] = in->value[i];
+    for (size_t i = 0, end; e == ERR_OK && i < in->count; i = end) {
+        e = eval_piece(ev, i, in->count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++) {
+            if (is_stale(in->value[k]))
+                continue;
+            t_ms[n] = in->t_ms[k];
+            value[n++] = in->value[k];
+        }
     }
     *out = (struct column){n, t_ms, value};
-    return ERR_OK;
+    return e;
 }
 
 /* Turns columns into rows of an instant vector. */
@@ -205,22 +224,32 @@ struct select_sink {
 
 /* The newest sample at or before each step's time and younger than the lookback; a staleness
  * marker there means that the series has ended. */
-static void select_fill(const struct select_sink *s, const struct column *c, struct row *row)
+static enum err select_fill(const struct select_sink *s, const struct column *c, struct row *row,
+                            struct errinfo *ei)
 {
     const struct plan *p = s->plan;
     size_t after = 0; /* first sample that is newer than the step */
+    enum err e = ERR_OK;
 
-    for (size_t k = 0; k < p->grid.count; k++) {
-        int64_t t = plan_reference_ms(p, &p->grid, k);
+    for (size_t i = 0, end; e == ERR_OK && i < p->grid.count; i = end) {
+        size_t before = after;
 
-        while (after < c->count && c->t_ms[after] <= t)
-            after++;
-        if (after == 0 || c->t_ms[after - 1] <= ms_subtract(t, s->ev->lookback_ms) ||
-            is_stale(c->value[after - 1]))
-            continue;
-        row_set(row, k,
-                p->wants_timestamp ? (double)c->t_ms[after - 1] / 1000 : c->value[after - 1]);
+        e = eval_piece(s->ev, i, p->grid.count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++) {
+            int64_t t = plan_reference_ms(p, &p->grid, k);
+
+            while (after < c->count && c->t_ms[after] <= t)
+                after++;
+            if (after == 0 || c->t_ms[after - 1] <= ms_subtract(t, s->ev->lookback_ms) ||
+                is_stale(c->value[after - 1]))
+                continue;
+            row_set(row, k,
+                    p->wants_timestamp ? (double)c->t_ms[after - 1] / 1000 : c->value[after - 1]);
+        }
+        if (e == ERR_OK)
+            e = eval_tick(s->ev, after - before, ei);
     }
+    return e;
 }
 
 static enum err select_push(struct column_sink *sink, struct column_batch *columns,
@@ -242,13 +271,13 @@ static enum err select_push(struct column_sink *sink, struct column_batch *colum
 
         if (columns->columns[i].count == 0)
             continue;
-        e = row_alloc(row, grid, b.arena, ei);
+        e = row_alloc(s->ev, row, grid, b.arena, ei);
+        if (e == ERR_OK)
+            e = select_fill(s, &columns->columns[i], row, ei);
         if (e != ERR_OK)
             break;
         row->labels = columns->labels[i];
-        select_fill(s, &columns->columns[i], row);
         b.count += !row_is_empty(row, grid);
-        e = eval_tick(s->ev, grid->count, ei);
     }
     if (e != ERR_OK || b.count == 0)
         return e;

@@ -181,10 +181,11 @@ struct histogram_run {
     const struct node *vector_arg;
 };
 
-static int bucket_row_compare(const void *a, const void *b)
+static int bucket_row_compare(const void *a, const void *b, void *context)
 {
     const struct bucket_row *x = a, *y = b;
 
+    (void)context; /* buckets need none */
     if (x->group != y->group)
         return x->group < y->group ? -1 : 1;
     if (x->upper_bound != y->upper_bound)
@@ -224,6 +225,8 @@ static enum err buckets_collect(struct histogram_run *r, struct errinfo *ei)
 
         if (!float_parse(le, &b->upper_bound)) {
             e = annotate_bad_bucket(r, labels, le, ei);
+            if (e == ERR_OK)
+                e = eval_tick(r->ev, 16, ei);
             continue;
         }
         b->row = i;
@@ -231,9 +234,12 @@ static enum err buckets_collect(struct histogram_run *r, struct errinfo *ei)
         if (e == ERR_OK)
             e = label_table_add(&r->groups, &key, &b->group, &added, ei);
         r->bucket_count++;
+        if (e == ERR_OK)
+            e = eval_tick(r->ev, 16, ei);
     }
-    if (r->bucket_count > 1)
-        qsort(r->buckets, r->bucket_count, sizeof *r->buckets, bucket_row_compare);
+    if (e == ERR_OK)
+        e = eval_sort_items(r->ev, r->buckets, r->bucket_count, sizeof *r->buckets,
+                            bucket_row_compare, NULL, ei);
     return e;
 }
 
@@ -282,10 +288,11 @@ static enum err groups_compute(struct histogram_run *r, struct errinfo *ei)
         e = vector_add(r->out, &row, ei);
         if (e == ERR_OK)
             e = labels_copy(&r->groups.keys[b->group], &r->out->arena, &row->labels, ei);
-        for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++)
+        for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
             e = step_compute(r, b, next, k, row, ei);
-        if (e == ERR_OK)
-            e = eval_tick(r->ev, (uint64_t)(next - b) * r->plan->grid.count, ei);
+            if (e == ERR_OK)
+                e = eval_tick(r->ev, 2 * (uint64_t)(next - b), ei);
+        }
         if (e == ERR_OK && r->ev->delayed_names)
             row->drop_name = true;
         else if (e == ERR_OK)
@@ -307,6 +314,9 @@ static enum err arguments_read(struct histogram_run *r, struct errinfo *ei)
     for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
         double q = r->first[k];
 
+        e = eval_tick(r->ev, 1, ei);
+        if (e != ERR_OK)
+            break;
         if (!(q >= 0 && q <= 1) && (k == 0 || double_bits(q) != double_bits(r->first[k - 1])))
             e = annotations_add_quantile(&r->ev->annotations,
                                          node_unwrap(n->u.call.args[0])->position, q, ei);

@@ -95,8 +95,15 @@ static enum err result_rows(struct eval *ev, const struct vector *v, struct prom
         if (present == NULL || value == NULL)
             return arena_refused(ev->arena, ei);
         memcpy(present, v->rows[i].present, words * sizeof *present);
-        for (size_t k = 0; k < v->grid.count; k++)
-            value[k] = row_has(&v->rows[i], k) ? v->rows[i].value[k] : 0;
+        for (size_t at = 0, end; e == ERR_OK && at < v->grid.count; at = end) {
+            e = eval_piece(ev, at, v->grid.count, &end, ei);
+            for (size_t k = at; e == ERR_OK && k < end; k++)
+                value[k] = row_has(&v->rows[i], k) ? v->rows[i].value[k] : 0;
+        }
+        if (e == ERR_OK)
+            e = eval_tick(ev, 16, ei); /* labels */
+        if (e != ERR_OK)
+            return e;
         s->present = present;
         s->value = value;
     }

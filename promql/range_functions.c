@@ -11,19 +11,23 @@
 
 static void prepare_resets(struct range_run *run, const struct column *c)
 {
-    for (size_t i = 1; i < c->count; i++) {
-        if (c->value[i] < c->value[i - 1])
-            run->marks[run->mark_count++] = (uint32_t)i;
+    for (size_t i = 1, end; (end = scan_piece(run, i, c->count)) > i;) {
+        for (; i < end; i++) {
+            if (c->value[i] < c->value[i - 1])
+                run->marks[run->mark_count++] = (uint32_t)i;
+        }
     }
 }
 
 static void prepare_changes(struct range_run *run, const struct column *c)
 {
-    for (size_t i = 1; i < c->count; i++) {
-        double a = c->value[i - 1], b = c->value[i];
+    for (size_t i = 1, end; (end = scan_piece(run, i, c->count)) > i;) {
+        for (; i < end; i++) {
+            double a = c->value[i - 1], b = c->value[i];
 
-        if (a != b && !(isnan(a) && isnan(b)))
-            run->marks[run->mark_count++] = (uint32_t)i;
+            if (a != b && !(isnan(a) && isnan(b)))
+                run->marks[run->mark_count++] = (uint32_t)i;
+        }
     }
 }
 
@@ -51,8 +55,13 @@ static double resets_add(struct range_run *run, const struct column *c, struct s
         run->mark_end++;
     while (run->mark_first < run->mark_end && run->marks[run->mark_first] <= span.first)
         run->mark_first++;
-    for (size_t i = run->mark_first; i < run->mark_end; i++)
-        increase += c->value[run->marks[i] - 1];
+    /* Many resets in many windows are much work of a column. */
+    if (run->failed == ERR_OK)
+        run->failed = eval_tick(run->ev, run->mark_end - run->mark_first, run->ei);
+    for (size_t i = run->mark_first, end; (end = scan_piece(run, i, run->mark_end)) > i;) {
+        for (; i < end; i++)
+            increase += c->value[run->marks[i] - 1];
+    }
     return increase;
 }
 
@@ -69,24 +78,24 @@ static bool reaches_zero(const struct rate_step *r, double first, double increas
 static inline void extrapolated(struct range_run *run, const struct column *c, struct row *row,
                                 bool is_counter, bool is_rate)
 {
-    size_t count = run->plan->grid.count;
+    for (size_t k = 0, end; (end = scan_piece(run, k, run->plan->grid.count)) > k;) {
+        for (; k < end; k++) {
+            const struct rate_step *r = &run->windows.rate[k];
+            struct span span = run->windows.spans[k];
+            double increase, factor = r->factor, to_zero;
 
-    for (size_t k = 0; k < count; k++) {
-        const struct rate_step *r = &run->windows.rate[k];
-        struct span span = run->windows.spans[k];
-        double increase, factor = r->factor, to_zero;
-
-        if (span.end - span.first < 2)
-            continue;
-        increase = c->value[span.end - 1] - c->value[span.first];
-        if (is_counter && run->mark_count > 0)
-            increase = resets_add(run, c, span, increase);
-        if (is_counter && reaches_zero(r, c->value[span.first], increase, &to_zero)) {
-            factor = (r->sampled + to_zero + r->to_end) / r->sampled;
-            if (is_rate)
-                factor /= run->range_seconds;
+            if (span.end - span.first < 2)
+                continue;
+            increase = c->value[span.end - 1] - c->value[span.first];
+            if (is_counter && run->mark_count > 0)
+                increase = resets_add(run, c, span, increase);
+            if (is_counter && reaches_zero(r, c->value[span.first], increase, &to_zero)) {
+                factor = (r->sampled + to_zero + r->to_end) / r->sampled;
+                if (is_rate)
+                    factor /= run->range_seconds;
+            }
+            row_set(row, k, increase * factor);
         }
-        row_set(row, k, increase * factor);
     }
 }
 
@@ -169,73 +178,83 @@ static bool window_sum(struct range_run *run, const struct window *w, double *ou
 {
     double sum = 0, compensation = 0;
 
-    (void)run; /* sums are not updated step by step: that would round otherwise */
-    for (size_t i = w->first; i < w->end; i++)
-        kahan_add(w->column->value[i], &sum, &compensation);
+    /* Sums are not updated step by step: that would round otherwise. */
+    for (size_t i = w->first, end; (end = scan_piece(run, i, w->end)) > i;) {
+        for (; i < end; i++)
+            kahan_add(w->column->value[i], &sum, &compensation);
+    }
     *out = isinf(sum) ? sum : sum + compensation;
     return true;
 }
 
-/* The mean of the sum while it is finite; from its overflow on an incremental mean. */
+/* State of avg_over_time(): the mean of the sum while that is finite; from its overflow on an
+ * incremental mean. */
+struct mean_state {
+    double sum, mean, compensation, count;
+    bool incremental;
+};
+
+static void mean_add(struct mean_state *m, double value)
+{
+    double new_sum = m->sum, new_compensation = m->compensation, q;
+
+    m->count++;
+    if (!m->incremental) {
+        kahan_add(value, &new_sum, &new_compensation);
+        if (!isinf(new_sum)) {
+            m->sum = new_sum;
+            m->compensation = new_compensation;
+            return;
+        }
+        m->incremental = true;
+        m->mean = m->sum / (m->count - 1);
+        m->compensation /= m->count - 1;
+    }
+    q = (m->count - 1) / m->count;
+    m->mean *= q;
+    m->compensation *= q;
+    kahan_add(value / m->count, &m->mean, &m->compensation);
+}
+
 static bool window_avg(struct range_run *run, const struct window *w, double *out)
 {
-    const double *value = w->column->value + w->first;
-    size_t n = w->end - w->first;
-    double sum = value[0], mean = 0, compensation = 0, count = 1;
-    bool incremental = false;
+    struct mean_state m = {.sum = w->column->value[w->first], .count = 1};
 
-    (void)run; /* as for sums */
-    for (size_t i = 1; i < n; i++) {
-        double new_sum = sum, new_compensation = compensation, q;
-
-        count = (double)(i + 1);
-        if (!incremental) {
-            kahan_add(value[i], &new_sum, &new_compensation);
-            if (!isinf(new_sum)) {
-                sum = new_sum;
-                compensation = new_compensation;
-                continue;
-            }
-            incremental = true;
-            mean = sum / (count - 1);
-            compensation /= count - 1;
-        }
-        q = (count - 1) / count;
-        mean *= q;
-        compensation *= q;
-        kahan_add(value[i] / count, &mean, &compensation);
+    for (size_t i = w->first + 1, end; (end = scan_piece(run, i, w->end)) > i;) {
+        for (; i < end; i++)
+            mean_add(&m, w->column->value[i]);
     }
-    *out = incremental ? mean + compensation : sum / count + compensation / count;
+    *out = m.incremental ? m.mean + m.compensation : m.sum / m.count + m.compensation / m.count;
     return true;
 }
 
 /* Welford's method with compensated mean and sum of squares. */
-static double window_variance(const struct window *w)
+static double window_variance(struct range_run *run, const struct window *w)
 {
     double count = 0, mean = 0, mean_c = 0, squares = 0, squares_c = 0;
 
-    for (size_t i = w->first; i < w->end; i++) {
-        double v = w->column->value[i], delta;
+    for (size_t i = w->first, end; (end = scan_piece(run, i, w->end)) > i;) {
+        for (; i < end; i++) {
+            double v = w->column->value[i], delta;
 
-        count++;
-        delta = v - (mean + mean_c);
-        kahan_add(delta / count, &mean, &mean_c);
-        kahan_add(delta * (v - (mean + mean_c)), &squares, &squares_c);
+            count++;
+            delta = v - (mean + mean_c);
+            kahan_add(delta / count, &mean, &mean_c);
+            kahan_add(delta * (v - (mean + mean_c)), &squares, &squares_c);
+        }
     }
     return (squares + squares_c) / count;
 }
 
 static bool window_stdvar(struct range_run *run, const struct window *w, double *out)
 {
-    (void)run; /* as for sums */
-    *out = window_variance(w);
+    *out = window_variance(run, w);
     return true;
 }
 
 static bool window_stddev(struct range_run *run, const struct window *w, double *out)
 {
-    (void)run; /* as for sums */
-    *out = sqrt(window_variance(w));
+    *out = sqrt(window_variance(run, w));
     return true;
 }
 
@@ -250,19 +269,21 @@ static bool extremum(struct range_run *run, const struct window *w, bool is_max,
         run->scanned = w->first;
         run->queue_first = run->queue_end = 0;
     }
-    for (; run->scanned < w->end; run->scanned++) {
-        double v = value[run->scanned];
+    for (size_t end; (end = scan_piece(run, run->scanned, w->end)) > run->scanned;) {
+        for (; run->scanned < end; run->scanned++) {
+            double v = value[run->scanned];
 
-        if (isnan(v))
-            continue;
-        while (run->queue_end > run->queue_first) {
-            double back = value[run->queue[run->queue_end - 1]];
+            if (isnan(v))
+                continue;
+            while (run->queue_end > run->queue_first) {
+                double back = value[run->queue[run->queue_end - 1]];
 
-            if (is_max ? v <= back : v >= back)
-                break;
-            run->queue_end--;
+                if (is_max ? v <= back : v >= back)
+                    break;
+                run->queue_end--;
+            }
+            run->queue[run->queue_end++] = (uint32_t)run->scanned;
         }
-        run->queue[run->queue_end++] = (uint32_t)run->scanned;
     }
     while (run->queue_first < run->queue_end && run->queue[run->queue_first] < w->first)
         run->queue_first++;
@@ -283,39 +304,66 @@ static bool window_min(struct range_run *run, const struct window *w, double *ou
 
 /* --- quantiles --- */
 
-static int double_compare(const void *a, const void *b)
+static int double_compare(const void *a, const void *b, void *context)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
+    (void)context; /* values need none */
     if (isnan(x) || isnan(y))
         return (int)isnan(y) - (int)isnan(x) == 0 ? 0 : isnan(x) ? -1 : 1;
     return (x > y) - (x < y);
 }
 
-double quantile_of(double q, double *values, size_t count)
+enum err quantile_of(struct eval *ev, double q, double *values, size_t count, double *out,
+                     struct errinfo *ei)
 {
     double rank, lower, upper, weight;
+    enum err e;
 
-    if (count == 0 || isnan(q))
-        return NAN;
-    if (q < 0)
-        return -INFINITY;
-    if (q > 1)
-        return INFINITY;
-    qsort(values, count, sizeof *values, double_compare);
+    *out = isnan(q) ? NAN : q < 0 ? -INFINITY : INFINITY;
+    if (count == 0)
+        *out = NAN;
+    if (count == 0 || !(q >= 0 && q <= 1))
+        return ERR_OK;
+    e = eval_sort_items(ev, values, count, sizeof *values, double_compare, NULL, ei);
+    if (e != ERR_OK)
+        return e;
     rank = q * ((double)count - 1);
     lower = fmax(0, floor(rank));
     upper = fmin((double)count - 1, lower + 1);
     weight = rank - floor(rank);
-    return values[(size_t)lower] * (1 - weight) + values[(size_t)upper] * weight;
+    *out = values[(size_t)lower] * (1 - weight) + values[(size_t)upper] * weight;
+    return ERR_OK;
+}
+
+/* The window's values into the scratch. True: one of them is NaN. */
+static bool values_copy(struct range_run *run, const struct window *w)
+{
+    const double *value = w->column->value + w->first;
+    bool any_nan = false;
+
+    for (size_t i = 0, end; (end = scan_piece(run, i, w->end - w->first)) > i;) {
+        for (; i < end; i++) {
+            run->values[i] = value[i];
+            any_nan = any_nan || isnan(value[i]);
+        }
+    }
+    return any_nan;
+}
+
+static double values_quantile(struct range_run *run, double q, size_t count)
+{
+    double quantile = NAN;
+
+    if (run->failed == ERR_OK)
+        run->failed = quantile_of(run->ev, q, run->values, count, &quantile, run->ei);
+    return quantile;
 }
 
 static bool window_quantile(struct range_run *run, const struct window *w, double *out)
 {
-    size_t n = w->end - w->first;
-
-    memcpy(run->values, w->column->value + w->first, n * sizeof *run->values);
-    *out = quantile_of(w->scalar, run->values, n);
+    (void)values_copy(run, w); /* NaN is a value here, the smallest */
+    *out = values_quantile(run, w->scalar, w->end - w->first);
     return true;
 }
 
@@ -324,25 +372,23 @@ static bool window_mad(struct range_run *run, const struct window *w, double *ou
     size_t n = w->end - w->first;
     double median;
 
-    memcpy(run->values, w->column->value + w->first, n * sizeof *run->values);
-    for (size_t i = 0; i < n; i++) {
-        if (isnan(run->values[i])) {
-            *out = NAN;
-            return true;
-        }
+    *out = NAN;
+    if (values_copy(run, w))
+        return true;
+    median = values_quantile(run, 0.5, n);
+    for (size_t i = 0, end; (end = scan_piece(run, i, n)) > i;) {
+        for (; i < end; i++)
+            run->values[i] = fabs(run->values[i] - median);
     }
-    median = quantile_of(0.5, run->values, n);
-    for (size_t i = 0; i < n; i++)
-        run->values[i] = fabs(run->values[i] - median);
-    *out = quantile_of(0.5, run->values, n);
+    *out = values_quantile(run, 0.5, n);
     return true;
 }
 
 /* --- linear regression --- */
 
 /* Least squares over the window, time counted in seconds from `intercept_ms`. */
-static void regression(const struct window *w, int64_t intercept_ms, double *slope,
-                       double *intercept)
+static void regression(struct range_run *run, const struct window *w, int64_t intercept_ms,
+                       double *slope, double *intercept)
 {
     const int64_t *t_ms = w->column->t_ms;
     const double *value = w->column->value;
@@ -351,15 +397,17 @@ static void regression(const struct window *w, int64_t intercept_ms, double *slo
     double covariance, variance;
     bool constant = true;
 
-    for (size_t i = w->first; i < w->end; i++) {
-        double x = (double)(t_ms[i] - intercept_ms) / 1e3, y = value[i];
+    for (size_t i = w->first, end; (end = scan_piece(run, i, w->end)) > i;) {
+        for (; i < end; i++) {
+            double x = (double)(t_ms[i] - intercept_ms) / 1e3, y = value[i];
 
-        if (i > w->first && y != value[w->first])
-            constant = false;
-        kahan_add(x, &x_sum, &x_c);
-        kahan_add(y, &y_sum, &y_c);
-        kahan_add(x * y, &xy_sum, &xy_c);
-        kahan_add(x * x, &xx_sum, &xx_c);
+            if (i > w->first && y != value[w->first])
+                constant = false;
+            kahan_add(x, &x_sum, &x_c);
+            kahan_add(y, &y_sum, &y_c);
+            kahan_add(x * y, &xy_sum, &xy_c);
+            kahan_add(x * x, &xx_sum, &xx_c);
+        }
     }
     if (constant) {
         *slope = isinf(value[w->first]) ? NAN : 0;
@@ -380,11 +428,10 @@ static bool window_deriv(struct range_run *run, const struct window *w, double *
 {
     double intercept;
 
-    (void)run; /* as for sums */
     if (w->end - w->first < 2)
         return false;
     /* From the window's first sample, lest large timestamps eat the precision. */
-    regression(w, w->column->t_ms[w->first], out, &intercept);
+    regression(run, w, w->column->t_ms[w->first], out, &intercept);
     return true;
 }
 
@@ -392,10 +439,9 @@ static bool window_predict_linear(struct range_run *run, const struct window *w,
 {
     double slope, intercept;
 
-    (void)run; /* as for sums */
     if (w->end - w->first < 2)
         return false;
-    regression(w, w->eval_ms, &slope, &intercept);
+    regression(run, w, w->eval_ms, &slope, &intercept);
     *out = slope * w->scalar + intercept;
     return true;
 }

@@ -30,21 +30,25 @@ static enum err windows_reserve(struct range_run *run, size_t count, struct erri
 }
 
 /* Both ends only go forward with the steps; a fixed time (@) keeps them where they are. */
-static void spans_fill(const struct range_run *run, const struct column *c)
+static void spans_fill(struct range_run *run, const struct column *c)
 {
     const struct plan *p = run->plan;
-    size_t first = 0, end = 0;
+    size_t first = 0, end = 0, longest = 0;
 
-    for (size_t k = 0; k < p->grid.count; k++) {
-        int64_t end_ms = plan_reference_ms(p, &p->grid, k);
-        int64_t start_ms = ms_subtract(end_ms, p->range_ms);
+    for (size_t k = 0, piece_end; (piece_end = scan_piece(run, k, p->grid.count)) > k;) {
+        for (; k < piece_end; k++) {
+            int64_t end_ms = plan_reference_ms(p, &p->grid, k);
+            int64_t start_ms = ms_subtract(end_ms, p->range_ms);
 
-        while (end < c->count && c->t_ms[end] <= end_ms)
-            end++;
-        while (first < end && c->t_ms[first] <= start_ms)
-            first++;
-        run->windows.spans[k] = (struct span){(uint32_t)first, (uint32_t)end};
+            while (end < c->count && c->t_ms[end] <= end_ms)
+                end++;
+            while (first < end && c->t_ms[first] <= start_ms)
+                first++;
+            run->windows.spans[k] = (struct span){(uint32_t)first, (uint32_t)end};
+            longest = end - first > longest ? end - first : longest;
+        }
     }
+    run->windows.longest = longest;
 }
 
 /* Prometheus's extrapolation: up to the window's border where that is at most 1.1 sample distances
@@ -89,12 +93,16 @@ enum err windows_prepare(struct range_run *run, const struct column *c, struct e
     e = windows_reserve(run, c->count, ei);
     if (e != ERR_OK)
         return e;
-    if (c->count > 0)
-        memcpy(w->t_ms, c->t_ms, c->count * sizeof *w->t_ms);
+    for (size_t i = 0, end; (end = scan_piece(run, i, c->count)) > i; i = end)
+        memcpy(w->t_ms + i, c->t_ms + i, (end - i) * sizeof *w->t_ms);
     w->count = c->count;
     spans_fill(run, c);
-    for (size_t k = 0; run->function->needs_rate && k < run->plan->grid.count; k++)
-        rate_step_fill(run, c, k);
-    w->valid = true;
-    return ERR_OK;
+    if (run->function->needs_rate) {
+        for (size_t k = 0, end; (end = scan_piece(run, k, run->plan->grid.count)) > k;) {
+            for (; k < end; k++)
+                rate_step_fill(run, c, k);
+        }
+    }
+    w->valid = run->failed == ERR_OK;
+    return run->failed;
 }

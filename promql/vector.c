@@ -32,13 +32,16 @@ uint64_t row_sample_count(const struct row *r, const struct grid *grid)
     return n;
 }
 
-enum err row_alloc(struct row *r, const struct grid *grid, struct arena *arena, struct errinfo *ei)
+enum err row_alloc(struct eval *ev, struct row *r, const struct grid *grid, struct arena *arena,
+                   struct errinfo *ei)
 {
     *r = (struct row){0};
     r->present = arena_calloc(arena, grid_words(grid), sizeof *r->present);
+    r->value = ARENA_ARRAY(arena, grid->count, double);
+    if (r->present == NULL || r->value == NULL)
+        return arena_refused(arena, ei);
     /* Zeroed, so that dense loops may run over absent steps too. */
-    r->value = arena_calloc(arena, grid->count, sizeof *r->value);
-    return r->present == NULL || r->value == NULL ? arena_refused(arena, ei) : ERR_OK;
+    return eval_zero(ev, r->value, grid->count, ei);
 }
 
 enum err vector_new(struct eval *ev, const struct grid *grid, struct vector **out,
@@ -76,7 +79,7 @@ enum err vector_add(struct vector *v, struct row **out, struct errinfo *ei)
         v->rows = rows;
         v->capacity = capacity;
     }
-    enum err e = row_alloc(&v->rows[v->count], &v->grid, &v->arena, ei);
+    enum err e = row_alloc(v->eval, &v->rows[v->count], &v->grid, &v->arena, ei);
     if (e == ERR_OK)
         *out = &v->rows[v->count++];
     return e;
@@ -93,8 +96,7 @@ enum err vector_add_copy(struct vector *v, const struct row *row, struct errinfo
         return e;
     r->drop_name = row->drop_name;
     memcpy(r->present, row->present, grid_words(&v->grid) * sizeof *r->present);
-    memcpy(r->value, row->value, v->grid.count * sizeof *r->value);
-    return ERR_OK;
+    return eval_copy(v->eval, r->value, row->value, v->grid.count, ei);
 }
 
 enum err vector_hold(struct vector *v, struct errinfo *ei)
@@ -113,19 +115,24 @@ enum err vector_hold(struct vector *v, struct errinfo *ei)
 }
 
 /* Moves the samples of `from` into `to`. */
-static enum err row_join(struct row *to, const struct row *from, const struct grid *grid,
-                         struct errinfo *ei)
+static enum err row_join(struct eval *ev, struct row *to, const struct row *from,
+                         const struct grid *grid, struct errinfo *ei)
 {
+    enum err e = ERR_OK;
+
     for (size_t i = 0; i < grid_words(grid); i++) {
         if (to->present[i] & from->present[i])
             return errinfo_set(ei, ERR_EXECUTION, 0,
                                "vector cannot contain metrics with the same labelset");
     }
-    for (size_t k = 0; k < grid->count; k++) {
-        if (row_has(from, k))
-            row_set(to, k, from->value[k]);
+    for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
+        e = eval_piece(ev, i, grid->count, &end, ei);
+        for (size_t k = i; e == ERR_OK && k < end; k++) {
+            if (row_has(from, k))
+                row_set(to, k, from->value[k]);
+        }
     }
-    return ERR_OK;
+    return e;
 }
 
 enum err vector_merge(struct vector *v, struct errinfo *ei)
@@ -153,7 +160,7 @@ enum err vector_merge(struct vector *v, struct errinfo *ei)
         if (e == ERR_OK && added)
             v->rows[kept++] = v->rows[i];
         else if (e == ERR_OK)
-            e = row_join(&v->rows[index], &v->rows[i], &v->grid, ei);
+            e = row_join(v->eval, &v->rows[index], &v->rows[i], &v->grid, ei);
         if (e == ERR_OK)
             e = eval_tick(v->eval, 16, ei);
     }
@@ -171,6 +178,8 @@ enum err vector_finish_names(struct vector *v, struct errinfo *ei)
 
         if (r->drop_name)
             e = labels_without_metadata(&r->labels, &v->arena, &r->labels, ei);
+        if (e == ERR_OK)
+            e = eval_tick(v->eval, 16, ei);
         if (e != ERR_OK)
             return e;
     }
@@ -181,12 +190,8 @@ static int index_compare(const void *a, const void *b, void *context)
 {
     struct sort_context *c = context;
     size_t i = *(const size_t *)a, k = *(const size_t *)b;
-    int result = 0;
+    int result = c->compare(&c->rows[i], &c->rows[k], c->context);
 
-    if (++c->calls % 1024 == 0)
-        c->stopped = c->stopped || eval_is_stopped(c->eval);
-    if (!c->stopped)
-        result = c->compare(&c->rows[i], &c->rows[k], c->context);
     return result != 0 ? result : (i > k) - (i < k); /* ties stay in the order they came */
 }
 
@@ -194,6 +199,7 @@ enum err rows_sort(struct vector *v, struct sort_context *context, struct errinf
 {
     struct row *sorted;
     size_t *order;
+    enum err e;
 
     if (v->count < 2)
         return ERR_OK;
@@ -201,11 +207,12 @@ enum err rows_sort(struct vector *v, struct sort_context *context, struct errinf
     sorted = ARENA_ARRAY(&v->arena, v->count, struct row);
     if (order == NULL || sorted == NULL)
         return arena_refused(&v->arena, ei);
-    context->eval = v->eval;
     context->rows = v->rows;
     for (size_t i = 0; i < v->count; i++)
         order[i] = i;
-    qsort_r(order, v->count, sizeof *order, index_compare, context);
+    e = eval_sort_items(v->eval, order, v->count, sizeof *order, index_compare, context, ei);
+    if (e != ERR_OK)
+        return e;
     for (size_t i = 0; i < v->count; i++)
         sorted[i] = v->rows[order[i]];
     v->rows = sorted;

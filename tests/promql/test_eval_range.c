@@ -324,8 +324,8 @@ static void run_once(struct test_random *r, enum function_id id, bool plain)
         scalars[k] = test_random_unit(r);
     run.scalars = scalars;
     raw = (struct column){s.count, s.t_ms, s.value};
-    CHECK_OK(column_without_stale(&raw, &arena, &c, &ei), &ei);
-    CHECK_OK(row_alloc(&row, &plan.grid, &arena, &ei), &ei);
+    CHECK_OK(column_without_stale(&ev, &raw, &arena, &c, &ei), &ei);
+    CHECK_OK(row_alloc(&ev, &row, &plan.grid, &arena, &ei), &ei);
     CHECK_OK(range_column_run(&run, &c, &row, &ei), &ei);
     for (size_t k = 0; k < plan.grid.count; k++) {
         int64_t t_ms[SAMPLES_MAX];
@@ -411,7 +411,7 @@ static double avg_of(const double *values, size_t count)
     for (size_t i = 0; i < count; i++)
         t_ms[i] = (int64_t)i;
     run.function = range_function_find(FUNCTION_AVG_OVER_TIME);
-    CHECK_OK(row_alloc(&row, &plan.grid, &run.arena, &ei), &ei);
+    CHECK_OK(row_alloc(&ev, &row, &plan.grid, &run.arena, &ei), &ei);
     CHECK_OK(range_column_run(&run, &c, &row, &ei), &ei);
     got = row.value[0];
     arena_done(&run.arena);
