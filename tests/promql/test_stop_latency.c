@@ -1,0 +1,190 @@
+/*
+ * How soon a query ends once its stop flag is up: for each shape of operator a query that runs for
+ * long, stopped at several moments by another thread. What counts is the CPU that the query's
+ * thread spends after the flag, down to the last byte freed, so that a busy machine does not
+ * matter. The bound is ten times what the server promises (100 ms of a release build), since tests
+ * run in debug builds and under sanitizers too; the values are printed.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_support.h"
+#include "tests/promql/query_support.h"
+
+enum { SERIES = 20000, GROUPS = 50, BUCKETS = 10, STEPS = 400, LATENCY_MAX_MS = 1000 };
+
+/* When the flag goes up: CPU of the query's thread since its start. */
+static const double moments_ms[] = {20, 150};
+
+struct shape {
+    const char *name, *query;
+    bool by_deadline; /* stopped by its deadline, not by the flag */
+};
+
+/* Over many points of one series, many series, or both. A query's thread must have work for longer
+ * than the first of the moments at least. */
+#define POINTS "[20000000s:1s])"
+static const struct shape shapes[] = {
+    {"nested subqueries", "max_over_time(sum_over_time(vector(time())[1000s:1s])[9000000s:1s])",
+     false},
+    {"sum_over_time", "sum_over_time(vector(time())" POINTS, false},
+    {"avg_over_time", "avg_over_time(vector(time())" POINTS, false},
+    {"stddev_over_time", "stddev_over_time(vector(time())" POINTS, false},
+    {"max_over_time", "max_over_time(vector(time())" POINTS, false},
+    {"quantile_over_time", "quantile_over_time(0.5, vector(time() * 7919 % 1000003)" POINTS, false},
+    {"mad_over_time", "mad_over_time(vector(time() * 7919 % 1000003)" POINTS, false},
+    {"deriv", "deriv(vector(time())" POINTS, false},
+    {"rate with resets", "rate(vector(time() % 3)" POINTS, false},
+    {"changes", "changes(vector(time() % 3)" POINTS, false},
+    {"last_over_time", "last_over_time(vector(1)" POINTS, false},
+    {"absent_over_time", "absent_over_time(vector(1)" POINTS, false},
+    {"power of a column", "last_over_time((vector(time()) ^ 1.5 % 7 > bool 3)" POINTS, false},
+    {"clamp and functions", "last_over_time(clamp(ln(abs(-vector(time()))), 1, 20)" POINTS, false},
+    {"scalars", "sum_over_time(vector(-time() ^ scalar(vector(1.5)))" POINTS, false},
+    {"avg of a column", "last_over_time(avg(vector(time()))" POINTS, false},
+    {"operator", "last_over_time((vector(time()) + on () vector(2))" POINTS, false},
+    {"set operator", "last_over_time((vector(time()) > 1e9 or vector(2))" POINTS, false},
+    {"absent", "last_over_time(absent(vector(time()) < 0)" POINTS, false},
+    {"one to one", "x + on (id) x", false},
+    {"and", "x and on (id) x", false},
+    {"group_left", "x * on (g) group_left () sum by (g) (x)", false},
+    {"selector", "x", false},
+    {"sum by", "sum by (id) (x)", false},
+    {"avg without", "avg without (g) (x)", false},
+    {"topk", "topk(15000, x)", false},
+    {"quantile", "quantile by (g) (0.5, x)", false},
+    {"count_values", "count_values('v', x)", false},
+    {"histogram_quantile", "histogram_quantile(0.9, x)", false},
+    {"label_replace", "label_replace(x, 'a', '$1', 'id', '(.*)')", false},
+    {"label_join", "label_join(x, 'a', ',', 'id', 'g')", false},
+    {"sort_by_label", "sort_by_label(x, 'id')", false},
+    {"deadline of a column", "stddev_over_time(vector(time())" POINTS, true},
+    {"deadline of a vector", "x + on (id) x", true},
+};
+
+static struct engine *engine_make(void)
+{
+    struct engine *e = fake_engine_new();
+
+    for (size_t i = 0; i < SERIES; i++) {
+        char labels[96];
+        size_t s;
+
+        (void)snprintf(labels, sizeof labels, "__name__=x,id=%zu,g=%zu,le=%zu", i / BUCKETS,
+                       i % GROUPS, i % BUCKETS);
+        s = fake_engine_add(e, labels);
+        for (int64_t t = 0; t < STEPS; t += 4)
+            fake_engine_sample(e, s, t * 1000, (double)(i * 7919 % 10007));
+    }
+    return e;
+}
+
+static double clock_read_ms(clockid_t clock)
+{
+    struct timespec now;
+
+    CHECK(clock_gettime(clock, &now) == 0);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* Raises the flag once `clock` reaches `at_ms`, unless the query ends before. */
+struct stopper {
+    clockid_t clock; /* CPU of the query's thread */
+    double at_ms;
+    _Atomic bool stop, ended;
+    double raised_ms; /* CPU when the flag went up; written before `stop` */
+};
+
+static void *stopper_run(void *arg)
+{
+    struct stopper *s = arg;
+    const struct timespec pause = {.tv_nsec = 1000000};
+
+    while (!atomic_load(&s->ended)) {
+        s->raised_ms = clock_read_ms(s->clock);
+        if (s->raised_ms >= s->at_ms) {
+            atomic_store(&s->stop, true);
+            return NULL;
+        }
+        (void)nanosleep(&pause, NULL); /* an early end only looks sooner */
+    }
+    return NULL;
+}
+
+/* CPU after the flag, in ms; negative: the query ended by itself before. */
+static double stop_once(struct engine *e, const struct shape *shape, double moment_ms)
+{
+    struct stopper s = {.at_ms = clock_read_ms(CLOCK_THREAD_CPUTIME_ID) + moment_ms};
+    struct query_run q;
+    pthread_t thread;
+    double after_ms;
+    enum err got;
+
+    CHECK(pthread_getcpuclockid(pthread_self(), &s.clock) == 0);
+    CHECK(pthread_create(&thread, NULL, stopper_run, &s) == 0);
+    query_init(&q, e, shape->query);
+    q.budget.limit_bytes = (uint64_t)3 << 30;
+    q.query.stop = &s.stop;
+    got = query_range(&q, 0, INT64_C(1000) * (STEPS - 1), 1000);
+    CHECK_MSG(got == ERR_OK || got == ERR_CANCELED, "%s: %s", shape->name, q.ei.message);
+    query_done(&q);
+    after_ms = clock_read_ms(CLOCK_THREAD_CPUTIME_ID);
+    atomic_store(&s.ended, true);
+    CHECK(pthread_join(thread, NULL) == 0);
+    return got == ERR_OK ? -1 : after_ms - s.raised_ms;
+}
+
+/* The same for a deadline, which is wall time: CPU cannot exceed what passed after it. */
+static double deadline_once(struct engine *e, const struct shape *shape, double moment_ms)
+{
+    uint64_t deadline_ns = clock_mono_ns() + (uint64_t)(moment_ms * 1e6);
+    double cpu_ms = clock_read_ms(CLOCK_THREAD_CPUTIME_ID), after_ms;
+    struct query_run q;
+    enum err got;
+
+    query_init(&q, e, shape->query);
+    q.budget.limit_bytes = (uint64_t)3 << 30;
+    q.query.deadline_mono_ns = deadline_ns;
+    got = query_range(&q, 0, INT64_C(1000) * (STEPS - 1), 1000);
+    CHECK_MSG(got == ERR_OK || got == ERR_TIMEOUT, "%s: %s", shape->name, q.ei.message);
+    query_done(&q);
+    cpu_ms = clock_read_ms(CLOCK_THREAD_CPUTIME_ID) - cpu_ms;
+    after_ms = (double)(clock_mono_ns() - deadline_ns) / 1e6;
+    return got == ERR_OK ? -1 : after_ms < cpu_ms ? after_ms : cpu_ms;
+}
+
+static void test_stop_latency(void **state)
+{
+    struct engine *e = engine_make();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct shape *shape = &shapes[i];
+        double worst_ms = -1;
+
+        for (size_t m = 0; m < sizeof moments_ms / sizeof moments_ms[0]; m++) {
+            double ms = shape->by_deadline ? deadline_once(e, shape, moments_ms[m])
+                                           : stop_once(e, shape, moments_ms[m]);
+
+            CHECK_MSG(m > 0 || ms >= 0, "%s ended before it was stopped", shape->name);
+            worst_ms = ms > worst_ms ? ms : worst_ms;
+        }
+        printf("stop_latency_ms %-20s %.1f\n", shape->name, worst_ms);
+        CHECK_MSG(worst_ms < LATENCY_MAX_MS, "%s took %.0f ms of CPU to stop", shape->name,
+                  worst_ms);
+    }
+    fake_engine_free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stop_latency)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
