@@ -4,11 +4,18 @@
  *
  * A node is a block of series with the same shape on every node, so the stream keeps one encoded
  * block as a template and patches node number, UUIDs and pod names into a copy: memory is 8 bytes a
- * series. Profiles:
- *   gpu       1,000 series a node: 8 GPUs x 30 dcgm-exporter metrics (14 labels), 64 CPUs x 8 modes
- *             of node_cpu_seconds_total (7 labels), 16 devices x 8 node_network_/node_disk_
- * counters (6 labels), 10 verbs x 12 buckets of a kubelet histogram (7 labels) cadvisor  960 series
- * a node: 16 containers x 60 metrics; id, name, pod and pod_uid are the container's own
+ * series.
+ *
+ * Profile "gpu", 1,000 series a node:
+ *
+ *   - 8 GPUs x 30 dcgm-exporter metrics (14 labels),
+ *   - 64 CPUs x 8 modes of node_cpu_seconds_total (7 labels),
+ *   - 16 devices x 8 node_network_ and node_disk_ counters (6 labels),
+ *   - 10 verbs x 12 buckets of a kubelet histogram (7 labels).
+ *
+ * Profile "cadvisor", 960 series a node:
+ *
+ *   - 16 containers x 60 metrics; id, name, pod and pod_uid are the container's own.
  */
 #ifndef RIMSTONE_TOOLS_FLEET_STREAM_H
 #define RIMSTONE_TOOLS_FLEET_STREAM_H
