@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "engine/engine_internal.h"
 
 enum err querier_open(struct engine *e, struct querier **out, struct errinfo *ei)
@@ -33,11 +34,18 @@ void querier_set_stop(struct querier *q, const _Atomic bool *stop)
     q->stop = stop;
 }
 
+void querier_set_deadline(struct querier *q, uint64_t mono_ns)
+{
+    q->deadline_mono_ns = mono_ns;
+}
+
 enum err querier_check_stop(const struct querier *q, struct errinfo *ei)
 {
     /* relaxed: a flag that orders nothing */
     if (q->stop != NULL && atomic_load_explicit(q->stop, memory_order_relaxed))
         return errinfo_set(ei, ERR_CANCELED, 0, "query was stopped");
+    if (q->deadline_mono_ns != 0 && clock_mono_ns() > q->deadline_mono_ns)
+        return errinfo_set(ei, ERR_TIMEOUT, 0, "query timed out in expression evaluation");
     return ERR_OK;
 }
 

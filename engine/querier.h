@@ -51,6 +51,8 @@ void querier_close(struct querier *q);
 /* Long calls look at `*stop` between slices and end with ERR_CANCELED once it is true. May be NULL
  * (never stops). Set before the first call; borrowed until querier_close(). */
 void querier_set_stop(struct querier *q, const _Atomic bool *stop);
+/* Likewise ERR_TIMEOUT once clock_mono_ns() has passed `mono_ns`; 0: never. */
+void querier_set_deadline(struct querier *q, uint64_t mono_ns);
 
 /*
  * Series that match all of `matchers` and may have a sample in [min_time_ms, max_time_ms] (both

@@ -21,7 +21,8 @@ enum {
 struct querier {
     struct engine *engine; /* borrowed */
     const _Atomic bool *stop;
-    struct budget *memory; /* borrowed, may be NULL: for what is not in a caller's arena */
+    uint64_t deadline_mono_ns; /* 0: none */
+    struct budget *memory;     /* borrowed, may be NULL: for what is not in a caller's arena */
     uint32_t shard_count;
 };
 
@@ -30,7 +31,7 @@ static inline struct index *querier_index(const struct querier *q, uint32_t shar
     return shard_index(engine_shard(q->engine, shard));
 }
 
-/* ERR_CANCELED once *stop is true. */
+/* ERR_CANCELED once *stop is true, ERR_TIMEOUT once the deadline has passed. */
 MUST_USE enum err querier_check_stop(const struct querier *q, struct errinfo *ei);
 
 /* Series of one shard out of a list: their slots and where they stand in the list. */

@@ -198,6 +198,7 @@ static enum err query_run(const struct promql_query *query, struct arena *arena,
     if (e != ERR_OK)
         return e;
     querier_set_stop(handle->querier, query->stop);
+    querier_set_deadline(handle->querier, query->deadline_mono_ns);
     ev.querier = handle->querier;
     annotations_init(&ev.annotations, arena);
     return query_evaluate(&ev, handle->expr, plan, out, ei);
