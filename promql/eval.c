@@ -149,6 +149,10 @@ static enum err vector_spread(struct eval *ev, const struct plan *p, const struc
 
         if (!row_has(&in->rows[i], 0))
             continue;
+        e = eval_samples_hold(ev, p->grid.count, ei); /* before memory is touched */
+        if (e != ERR_OK)
+            break;
+        v->sample_count += p->grid.count;
         e = vector_add(v, &row, ei);
         if (e == ERR_OK)
             e = labels_copy(&in->rows[i].labels, &v->arena, &row->labels, ei);
@@ -159,8 +163,6 @@ static enum err vector_spread(struct eval *ev, const struct plan *p, const struc
         row->drop_name = in->rows[i].drop_name;
         bitmap_fill(row->present, p->grid.count);
     }
-    if (e == ERR_OK)
-        e = vector_hold(v, ei);
     if (e == ERR_OK)
         *out = TAKE(v);
     vector_free(v);
@@ -389,6 +391,11 @@ enum err eval_scalar(struct eval *ev, const struct plan *p, struct arena *arena,
            leaf->kind == PLAN_SCALAR_BINARY;
          leaf = leaf->input)
         count++;
+    /* A column alone that is too long: refused before its memory is touched. */
+    e = eval_samples_hold(ev, p->grid.count, ei);
+    if (e != ERR_OK)
+        return e;
+    eval_samples_release(ev, p->grid.count);
     chain = ARENA_ARRAY(arena, count, const struct plan *);
     values = ARENA_ARRAY(arena, p->grid.count, double);
     if (chain == NULL || values == NULL)

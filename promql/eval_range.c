@@ -88,16 +88,16 @@ static enum err windows_run(struct range_run *run, const struct column *c, struc
     return ERR_OK;
 }
 
-enum err range_column_run(struct range_run *run, const struct column *c, struct row *row,
-                          struct errinfo *ei)
+/* What a series counts as while its windows are looked at, one at a time: the longest of them, or
+ * all points of a subquery. */
+static uint64_t held_count(const struct range_run *run, const struct column *c)
 {
-    enum err e = scratch_reserve(run, c->count, ei);
+    return run->plan->subquery != NULL ? c->count : run->windows.longest;
+}
 
-    run->ei = ei;
-    if (e == ERR_OK)
-        e = windows_prepare(run, c, ei);
-    if (e != ERR_OK)
-        return e;
+static enum err windows_evaluate(struct range_run *run, const struct column *c, struct row *row,
+                                 struct errinfo *ei)
+{
     run->mark_count = run->mark_first = run->mark_end = 0;
     run->queue_first = run->queue_end = run->scanned = 0;
     if (run->function->prepare != NULL)
@@ -108,6 +108,26 @@ enum err range_column_run(struct range_run *run, const struct column *c, struct 
         return windows_run(run, c, row, ei);
     run->function->column(run, c, row);
     return run->failed;
+}
+
+enum err range_column_run(struct range_run *run, const struct column *c, struct row *row,
+                          struct errinfo *ei)
+{
+    enum err e = scratch_reserve(run, c->count, ei);
+    uint64_t held;
+
+    run->ei = ei;
+    if (e == ERR_OK)
+        e = windows_prepare(run, c, ei);
+    if (e != ERR_OK)
+        return e;
+    held = held_count(run, c);
+    e = eval_samples_hold(run->ev, held, ei);
+    if (e != ERR_OK)
+        return e;
+    e = windows_evaluate(run, c, row, ei);
+    eval_samples_release(run->ev, held);
+    return e;
 }
 
 static enum err run_init(struct range_run *run, struct eval *ev, const struct plan *p,

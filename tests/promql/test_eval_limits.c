@@ -162,6 +162,42 @@ static void test_cancel(void **state)
     fake_engine_free(e);
 }
 
+static void check_limit(struct engine *e, const char *text, uint64_t max_samples, enum err want)
+{
+    struct query_run q;
+    enum err got;
+
+    query_init(&q, e, text);
+    q.settings.max_samples = max_samples;
+    got = query_instant(&q, 600000);
+    CHECK_MSG(got == want, "%s: %s: %s", text, err_name(got), q.ei.message);
+    CHECK(got == ERR_OK || strcmp(q.ei.message, "query processing would load too many samples into "
+                                                "memory in query execution") == 0);
+    query_done(&q);
+}
+
+/* A window's samples count while it is looked at, one window at a time; as does what a subquery
+ * gave. */
+static void check_windows_count(struct engine *e)
+{
+    size_t s = fake_engine_add(e, "__name__=window");
+
+    for (int64_t t = 0; t < 2000; t++)
+        fake_engine_sample(e, s, t * 250, 1);
+    check_limit(e, "sum_over_time(window[1h])", 1999, ERR_LIMIT);
+    check_limit(e, "sum_over_time(window[1h])", 2000, ERR_OK);
+    check_limit(e, "count(sum_over_time(window[1h]))", 1999, ERR_LIMIT);
+    check_limit(e, "rate(window[1h])", 1999, ERR_LIMIT);
+    check_limit(e, "window[1h]", 1999, ERR_LIMIT);
+    check_limit(e, "window[1h]", 2000, ERR_OK);
+    check_limit(e, "sum_over_time(window[200s])", 400, ERR_OK);    /* the window, not the series */
+    check_limit(e, "sum(max_over_time(x_total[1h]))", 25, ERR_OK); /* one series at a time */
+    check_limit(e, "max_over_time(vector(1)[100s:1s])", 199, ERR_LIMIT);
+    check_limit(e, "max_over_time(vector(1)[100s:1s])", 200, ERR_OK);
+    check_limit(e, "sum_over_time(vector(time())[100s:1s]) > 0", 199, ERR_LIMIT);
+    check_limit(e, "max_over_time(vector(1)[4000000000s:1s])", 50000000, ERR_LIMIT);
+}
+
 static void test_max_samples(void **state)
 {
     struct test_random r = test_random_init(9);
@@ -181,6 +217,7 @@ static void test_max_samples(void **state)
     CHECK_OK(query_range(&q, 0, 600000, 60000), &q.ei);
     CHECK(q.result.samples_peak == 77 && q.result.samples_read > 3000);
     query_done(&q);
+    check_windows_count(e);
     fake_engine_free(e);
 }
 
