@@ -45,6 +45,7 @@ static void meta_run_free(struct stream_source *source)
             matcher_done(&m->owned[i][k]);
     arena_done(&m->scratch);
     arena_done(&m->arena);
+    query_memory_end(&m->memory);
     free(m);
 }
 

@@ -37,6 +37,7 @@ static void query_run_free(struct stream_source *source)
         return;
     promql_query_done(q->handle);
     arena_done(&q->arena);
+    query_memory_end(&q->memory);
     free(q);
 }
 

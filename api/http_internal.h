@@ -181,6 +181,11 @@ struct api_server {
     int64_t start_ms;
 };
 
+/* To be called when `memory` of a query has been released: a large one's pages go back to the
+ * kernel. The allocator would keep them, up to --query.max-memory for each query thread, and the
+ * process would outgrow --storage.memory-limit although the budgets are kept. */
+void query_memory_end(const struct budget *memory);
+
 /* Replies. The first one counts; a later one is dropped. */
 void reply_text(struct http_request *r, unsigned status, const char *text);
 void reply_no_content(struct http_request *r);

@@ -5,6 +5,15 @@
  */
 #include "api/http_internal.h"
 #include "base/assert.h"
+#include "base/process.h"
+
+enum { QUERY_LARGE_BYTES = 64 << 20 }; /* below, what the allocator keeps serves the next query */
+
+void query_memory_end(const struct budget *memory)
+{
+    if (atomic_load_explicit(&memory->peak_bytes, memory_order_relaxed) >= QUERY_LARGE_BYTES)
+        process_memory_trim();
+}
 
 static bool is_stopped(struct http_request *r)
 {

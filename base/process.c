@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,4 +69,9 @@ struct process_usage process_usage_get(int64_t pid)
     }
     usage.open_fd_count = fd_count(folder);
     return usage;
+}
+
+void process_memory_trim(void)
+{
+    (void)malloc_trim(0); /* whether there was anything to give does not matter */
 }

@@ -16,4 +16,8 @@ struct process_usage {
 /* Reads /proc; pid 0 is this process. All zeros for a process that is gone. Any thread. */
 struct process_usage process_usage_get(int64_t pid);
 
+/* Gives freed memory back to the kernel, which the allocator keeps when it lies between memory in
+ * use. Takes milliseconds; for the end of what held much. Any thread. */
+void process_memory_trim(void);
+
 #endif
