@@ -18,7 +18,9 @@ static void chunk_fill(struct test_random *r, struct twin_chunk *c, int64_t firs
     int64_t t = first_ms;
 
     c->count = 1 + test_random_below(r, sample_max);
-    if (share != NULL && share->t_ms[0] >= first_ms)
+    if (share != NULL && (share->t_ms == NULL || share->t_ms[0] < first_ms))
+        share = NULL; /* too early to be shared */
+    if (share != NULL)
         c->count = share->count;
     c->t_ms = malloc(c->count * sizeof *c->t_ms);
     c->value = malloc(c->count * sizeof *c->value);
@@ -28,7 +30,7 @@ static void chunk_fill(struct test_random *r, struct twin_chunk *c, int64_t firs
         c->t_ms[i] = t;
         t += 1 + (int64_t)test_random_below(r, test_random_below(r, 8) == 0 ? 1000000 : 15000);
     }
-    if (share != NULL && share->t_ms[0] >= first_ms)
+    if (share != NULL)
         memcpy(c->t_ms, share->t_ms, c->count * sizeof *c->t_ms);
 }
 
@@ -47,7 +49,8 @@ void twin_slice_fill(struct test_random *r, struct twin_slice *slice, size_t chu
 
         if (last != NULL && test_random_below(r, 3) != 0)
             share = &slice->chunks[test_random_below(r, i)];
-        if (last != NULL && test_random_below(r, 6) == 0) { /* another chunk of the same slot */
+        if (last != NULL && last->t_ms != NULL &&
+            test_random_below(r, 6) == 0) { /* another chunk of the same slot */
             first = last->t_ms[last->count - 1] + 1 + (int64_t)test_random_below(r, 1000);
             c->generation = last->generation;
         } else {

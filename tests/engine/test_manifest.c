@@ -483,8 +483,10 @@ static void test_debris(void **state)
 /* Version 1, as its last program wrote it. */
 static void v1_encode(const struct hash_secret *secret, uint8_t out[MANIFEST_V1_SIZE])
 {
+    static const uint8_t magic[8] = {'R', 'I', 'M', 'M', 'A', 'N', 'I', 'F'};
+
     memset(out, 0, MANIFEST_V1_SIZE);
-    memcpy(out, "RIMMANIF", 8);
+    memcpy(out, magic, sizeof magic);
     put_le32(out + 8, 1);
     put_le32(out + 32, 64);
     put_le32(out + 36, HASH_SECRET_SIZE);

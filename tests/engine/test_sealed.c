@@ -144,12 +144,12 @@ static void test_timestamps_are_stored_once(void **state)
     (void)state;
     CHECK_OK(sealed_writer_create(fs, PATH, &twin_identity, &f, &w, &ei), &ei);
     for (int i = 0; i < SAMPLES; i++) /* jitter: a column of its own would take some 150 bytes */
-        t[i] = 15000 * i + (int64_t)test_random_below(&r, 1000);
+        t[i] = INT64_C(15000) * i + (int64_t)test_random_below(&r, 1000);
     for (uint32_t i = 0; i < SERIES; i++)
         CHECK_OK(sealed_writer_chunk(w, i, 1, t, v, SAMPLES, &ei), &ei);
     CHECK_OK(sealed_writer_slice(w, 1, &slice, &ei), &ei);
     /* A constant takes two bytes; what is left is the directory, about two bytes a chunk. */
-    CHECK_MSG(slice->size < 8 * SERIES, "%lu bytes", (unsigned long)slice->size);
+    CHECK_MSG(slice->size < UINT64_C(8) * SERIES, "%lu bytes", (unsigned long)slice->size);
     CHECK(slice->group_count == 2);
     free(slice);
     sealed_writer_free(w);

@@ -42,8 +42,8 @@ static void golden_fill(struct twin_file *twin)
     for (uint32_t s = 0; s < SLICES; s++) {
         struct twin_slice *slice = &twin->slices[s];
 
-        *slice =
-            (struct twin_slice){.sequence = 1000 * (s + 1), .chunk_count = 12 + 520 * (s == 1)};
+        *slice = (struct twin_slice){.sequence = 1000 * ((uint64_t)s + 1),
+                                     .chunk_count = 12 + 520 * (s == 1)};
         slice->chunks = calloc(slice->chunk_count, sizeof *slice->chunks);
         CHECK(slice->chunks != NULL);
         for (uint32_t i = 0; i < slice->chunk_count; i++) {
@@ -56,7 +56,7 @@ static void golden_fill(struct twin_file *twin)
             CHECK(c->t_ms != NULL && c->value != NULL);
             for (size_t k = 0; k < c->count; k++) {
                 c->t_ms[k] = 1767225600000 + 1000000 * (int64_t)s + 15000 * (int64_t)k +
-                             7 * (int64_t)(i % 3) + 500000 * second;
+                             INT64_C(7) * (i % 3) + INT64_C(500000) * second;
                 c->value[k] = golden_value(i, k);
             }
         }
