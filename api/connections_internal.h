@@ -7,7 +7,7 @@
  *
  * A connection is closed when its stream ended, nothing is left to read, and it is nevertheless
  * waiting for (the rest of) a request at two looks in a row; or when a request has taken too long
- * to arrive. Half-closed clients still get the answer to what they sent.
+ * to arrive. Connections whose request is being answered are left alone.
  */
 #ifndef RIMSTONE_API_CONNECTIONS_INTERNAL_H
 #define RIMSTONE_API_CONNECTIONS_INTERNAL_H
