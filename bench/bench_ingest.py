@@ -165,11 +165,12 @@ def cadvisor(options, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--peer")
-    parser.add_argument("--check", type=float)
-    parser.add_argument("parts", nargs="*", default=["steady", "create", "cadvisor"])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="ten times smaller: a smoke test")
+    parser.add_argument("--peer", help="victoria-metrics to compare with, a path")
+    parser.add_argument("--check", type=float, help="exit 1 beyond this factor of the budgets")
+    parser.add_argument("parts", nargs="*", default=["steady", "create", "cadvisor"],
+                        help="steady, create, cadvisor (default: all)")
     options = parser.parse_args()
     parts = {"steady": steady, "create": create, "cadvisor": cadvisor}
     for name in options.parts:
