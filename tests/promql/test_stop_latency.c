@@ -112,6 +112,7 @@ static void *stopper_run(void *arg)
             atomic_store(&s->stop, true);
             return NULL;
         }
+        /* allow(nanosleep): a thread's CPU clock gives no event to wait for */
         (void)nanosleep(&pause, NULL); /* an early end only looks sooner */
     }
     return NULL;
