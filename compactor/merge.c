@@ -8,8 +8,8 @@
  */
 #include "compactor/merge.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "compactor/merge_internal.h"
@@ -51,15 +51,17 @@ enum err merge_alloc(struct merge *m, size_t count, size_t size, void **out, str
     return *out != NULL ? ERR_OK : errinfo_set(ei, ERR_NOMEM, 0, "merge");
 }
 
-enum err merge_corrupt(const struct merge *m, const struct merge_cursor *c, enum part_file file,
-                       const char *what, struct errinfo *ei)
+enum err merge_input_error(const struct merge *m, const struct merge_cursor *c, enum err code,
+                           enum part_file file, const char *what, struct errinfo *ei)
 {
+    const char *dir = m->o->dir;
     char name[PART_NAME_SIZE];
 
     part_name_format(&part_info(c->part)->key, file, false, name);
     errinfo_clear(ei);
-    return errinfo_set(ei, ERR_CORRUPT, 0, "%s/%s: series %u: %s", m->o->dir, name,
-                       c->series == NULL ? 0 : c->series->series, what);
+    return errinfo_set(ei, code, 0, "%s%s%s: series %" PRIu32 ": %s", dir,
+                       dir[0] == '\0' ? "" : "/", name, c->series == NULL ? 0 : c->series->series,
+                       what);
 }
 
 enum err merge_tick(struct merge *m, uint64_t samples, struct errinfo *ei)

@@ -60,9 +60,15 @@ bool merge_same_family(const struct part_key *a, const struct part_key *b);
 /* `count` items, charged. */
 MUST_USE enum err merge_alloc(struct merge *m, size_t count, size_t size, void **out,
                               struct errinfo *ei);
-/* ERR_CORRUPT about the series at hand of an input, by the name of its file. */
-enum err merge_corrupt(const struct merge *m, const struct merge_cursor *c, enum part_file file,
-                       const char *what, struct errinfo *ei);
+/* An error about the series at hand of an input, by the name of its file; takes the place of what
+ * `ei` holds. */
+enum err merge_input_error(const struct merge *m, const struct merge_cursor *c, enum err code,
+                           enum part_file file, const char *what, struct errinfo *ei);
+static inline enum err merge_corrupt(const struct merge *m, const struct merge_cursor *c,
+                                     enum part_file file, const char *what, struct errinfo *ei)
+{
+    return merge_input_error(m, c, ERR_CORRUPT, file, what, ei);
+}
 /* Counts samples of the inputs, looks at the stop flag, yields after a batch. */
 MUST_USE enum err merge_tick(struct merge *m, uint64_t samples, struct errinfo *ei);
 /* Writes the chunks of the series that all of m->group have. */

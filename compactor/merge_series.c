@@ -192,9 +192,8 @@ static enum err chunk_decode(struct merge *m, struct merge_cursor *c, struct err
     if (e != ERR_OK)
         return e;
     if (!is_plain(raw))
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: series %u: a chunk of this kind cannot be merged with others",
-                           m->o->dir, c->series->series);
+        return merge_input_error(m, c, ERR_UNSUPPORTED, PART_FILE_CHUNKS,
+                                 "a chunk of this kind cannot be merged with others", ei);
     if (!codec_times_decode(raw->times.data, raw->times.size, raw->sample_count, c->t_ms) ||
         !times_are_right(raw, c->t_ms))
         return merge_corrupt(m, c, PART_FILE_INDEX, "a timestamp column does not decode", ei);

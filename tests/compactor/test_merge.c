@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/codec.h"
 #include "tests/compactor/merge_kit.h"
 #include "tests/engine/part_kit.h"
 #include "tests/lib/test_cmocka.h"
@@ -347,6 +348,243 @@ static void test_memory_is_bounded(void **state)
               small, large);
 }
 
+/* ---- edges ---- */
+
+/* One series of one input, its chunks given as counts of samples 1 ms apart, `gap_ms` between the
+ * chunks. */
+static void write_edge(struct part_store *s, const struct part_key *key, int64_t first_ms,
+                       size_t chunks, size_t samples, uint64_t gap_ms)
+{
+    static const struct label label = {{"a", 1}, {"b", 1}};
+    const struct labels labels = {1, &label};
+    struct part_writer_options o = {.dir = "", .key = *key};
+    int64_t *t_ms = malloc(samples * sizeof *t_ms);
+    double *value = malloc(samples * sizeof *value);
+    uint64_t t = (uint64_t)first_ms;
+    struct part_writer *w;
+    struct part_info info;
+    struct errinfo ei = {0};
+
+    CHECK(t_ms != NULL && value != NULL);
+    CHECK_OK(part_writer_new(s, &o, &w, &ei), &ei);
+    CHECK_OK(
+        part_writer_series(w, &labels, (struct hash128){1, key->generation == 99 ? 3 : 2}, &ei),
+        &ei);
+    for (size_t c = 0; c < chunks; c++, t += gap_ms) {
+        for (size_t i = 0; i < samples; i++) {
+            t_ms[i] = (int64_t)t++;
+            value[i] = (double)key->generation;
+        }
+        CHECK_OK(part_writer_samples(w, t_ms, value, samples, &ei), &ei);
+    }
+    CHECK_OK(part_writer_finish(w, 1, &info, &ei), &ei);
+    part_writer_free(w);
+    free(t_ms);
+    free(value);
+}
+
+/* The whole of time as one window, samples at both of its ends, twice. */
+static void test_ends_of_time(void **state)
+{
+    struct part_key keys[3] = {
+        {.window_start_ms = INT64_MIN, .window_size_ms = 10, .shard_count = 1, .generation = 1},
+        {.window_start_ms = INT64_MAX - 9, .window_size_ms = 10, .shard_count = 1, .generation = 2},
+        {.window_start_ms = INT64_MIN + 1,
+         .window_size_ms = UINT64_MAX,
+         .shard_count = 1,
+         .generation = 3}};
+    const bool chosen[3] = {true, true, true};
+    struct part *parts[3];
+    struct kit_store store;
+    struct merge_options o = {.dir = "", .inputs = parts, .target_samples = 3};
+    struct merge_result result;
+    struct errinfo ei = {0};
+
+    (void)state;
+    kit_store_init(&store, 9, 1 << 20);
+    write_edge(store.store, &keys[0], INT64_MIN + 1, 3, 2, 1);
+    write_edge(store.store, &keys[1], INT64_MAX - 4, 1, 5, 0);
+    write_edge(store.store, &keys[2], INT64_MIN + 1, 2, 6, UINT64_MAX - 12);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
+    /* A window of 2^64 moments has no size. */
+    CHECK(merge_inputs_valid(keys, chosen, 3, &o.key, &ei) == ERR_INVALID);
+    errinfo_clear(&ei);
+    o.store = store.store;
+    o.inputs = parts + 1;
+    o.input_count = 2;
+    CHECK_OK(merge_inputs_valid(keys + 1, chosen, 2, &o.key, &ei), &ei);
+    CHECK_OK(merge_run(&o, &result, &ei), &ei);
+    CHECK_MSG(result.info.sample_count == 12 && result.stats.samples_repeated == 5,
+              "%" PRIu64 " and %" PRIu64, result.info.sample_count, result.stats.samples_repeated);
+    CHECK(result.info.min_time_ms == INT64_MIN + 1 && result.info.max_time_ms == INT64_MAX);
+    for (size_t i = 0; i < 3; i++)
+        part_close(parts[i]);
+    kit_store_done(&store);
+}
+
+/* A burst in an otherwise quiet window: more samples between two cuts than a chunk may have. */
+static void test_burst(void **state)
+{
+    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 2)};
+    const bool chosen[2] = {true, true};
+    struct kit_store store;
+    struct part *parts[2];
+    struct merge_options o = {
+        .dir = "", .inputs = parts, .input_count = 2, .copy_min_samples = CODEC_SAMPLES_MAX};
+    struct merge_result result;
+    struct errinfo ei = {0};
+
+    (void)state;
+    kit_store_init(&store, 10, 1 << 20);
+    write_edge(store.store, &keys[0], MERGE_KIT_START, 2, 8000, 0);
+    write_edge(store.store, &keys[1], MERGE_KIT_START + 7000000, 1, 1, 0);
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
+    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
+    o.store = store.store;
+    CHECK_OK(merge_run(&o, &result, &ei), &ei);
+    CHECK(result.info.sample_count == 16001);
+    CHECK(result.stats.chunks_encoded == 17); /* of 960 */
+    CHECK(result.stats.chunks_copied == 1);
+    for (size_t i = 0; i < 2; i++)
+        part_close(parts[i]);
+    kit_store_done(&store);
+}
+
+/* A few samples and then a chunk that could be copied: together they still fit into one. */
+static void test_few_samples_join_a_large_chunk(void **state)
+{
+    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 2)};
+    const bool chosen[2] = {true, true};
+    struct kit_store store;
+    struct part *parts[2];
+    struct merge_options o = {.dir = "", .inputs = parts, .input_count = 2};
+    struct merge_result result;
+    struct errinfo ei = {0};
+
+    (void)state;
+    kit_store_init(&store, 12, 1 << 20);
+    write_edge(store.store, &keys[0], MERGE_KIT_START, 1, 5, 0);
+    write_edge(store.store, &keys[1], MERGE_KIT_START + 5, 1, 300, 0);
+    for (size_t i = 0; i < 2; i++)
+        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
+    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
+    o.store = store.store;
+    CHECK_OK(merge_run(&o, &result, &ei), &ei);
+    CHECK(result.info.sample_count == 305 && result.info.chunk_count == 1);
+    for (size_t i = 0; i < 2; i++)
+        part_close(parts[i]);
+    kit_store_done(&store);
+}
+
+/* One label set under two fingerprints: one of the files lies. */
+static void test_fingerprints_that_differ(void **state)
+{
+    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 99)};
+    const bool chosen[2] = {true, true};
+    struct kit_store store;
+    struct part *parts[2];
+    struct merge_options o = {.dir = "", .inputs = parts, .input_count = 2};
+    struct merge_result result;
+    struct errinfo ei = {0};
+
+    (void)state;
+    kit_store_init(&store, 13, 1 << 20);
+    for (size_t i = 0; i < 2; i++) {
+        write_edge(store.store, &keys[i], MERGE_KIT_START, 1, 5, 0);
+        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
+    }
+    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
+    o.store = store.store;
+    CHECK(merge_run(&o, &result, &ei) == ERR_CORRUPT);
+    CHECK(strstr(ei.message, "-g99.index") != NULL);
+    for (size_t i = 0; i < 2; i++)
+        part_close(parts[i]);
+    kit_store_done(&store);
+}
+
+/* ---- other kinds of columns ---- */
+
+/* Rewrites a part with every chunk bearing a second column of an unknown kind. */
+static void add_columns(struct part_store *s, struct part *from, const struct part_key *key)
+{
+    struct part_writer_options o = {.dir = "", .key = *key};
+    const struct part_series *series;
+    struct part_writer *w;
+    struct part_iter *it;
+    struct part_info info;
+    struct errinfo ei = {0};
+
+    CHECK_OK(part_writer_new(s, &o, &w, &ei), &ei);
+    CHECK_OK(part_iter_new(from, &it, &ei), &ei);
+    for (;;) {
+        CHECK_OK(part_iter_next(it, &series, &ei), &ei);
+        if (series == NULL)
+            break;
+        CHECK_OK(part_writer_series(w, &series->labels, series->fingerprint, &ei), &ei);
+        for (size_t i = 0; i < series->chunk_count; i++) {
+            struct part_chunk_raw c = series->chunks[i];
+            uint8_t *both = malloc(c.columns.size + 3);
+
+            CHECK(both != NULL);
+            memcpy(both, c.columns.data, c.columns.size);
+            memset(both + c.columns.size, 77, 3);
+            c.columns = (struct bytes){both, c.columns.size + 3};
+            c.column_kind[1] = 200;
+            c.column_size[1] = 3;
+            c.column_count = 2;
+            CHECK_OK(part_writer_chunk(w, &c, &ei), &ei);
+            free(both);
+        }
+    }
+    part_iter_free(it);
+    CHECK_OK(part_writer_finish(w, 1, &info, &ei), &ei);
+    part_writer_free(w);
+}
+
+/* They are carried on as they are, however small; where they overlap the merge refuses, by name. */
+static void test_unknown_columns(void **state)
+{
+    struct test_random r = test_random_init(11);
+    struct merge_kit_shape pieces = full;
+    struct part_key plain = merge_kit_key(0, 2, 1);
+    struct inputs in = {.count = 2};
+    struct kit_store store;
+    struct merge_kit kit;
+    struct part *p;
+    struct merge_options o;
+    struct merge_result result;
+    struct errinfo ei = {0};
+
+    (void)state;
+    pieces.samples_max = 10;
+    kit_store_init(&store, 11, 1 << 20);
+    merge_kit_init(&kit, &r, 10);
+    merge_kit_part(&kit, store.store, "", &plain, pieces);
+    CHECK_OK(part_open(store.store, "", &plain, &p, &ei), &ei);
+    in.keys[0] = merge_kit_key(0, 2, 2);
+    in.keys[1] = merge_kit_key(0, 2, 3);
+    for (size_t i = 0; i < 2; i++) {
+        add_columns(store.store, p, &in.keys[i]);
+        CHECK_OK(part_open(store.store, "", &in.keys[i], &in.parts[i], &ei), &ei);
+    }
+    part_close(p);
+    o = options_for(&in, &store);
+    CHECK(merge_run(&o, &result, &ei) == ERR_UNSUPPORTED);
+    CHECK(strstr(ei.message, "-g2.chunks") != NULL);
+    errinfo_clear(&ei);
+    in.count = 1;
+    o = options_for(&in, &store);
+    o.key.generation = 9;
+    CHECK_OK(merge_run(&o, &result, &ei), &ei);
+    CHECK(result.stats.chunks_copied == 48 * kit.series_count && result.stats.chunks_encoded == 0);
+    in.count = 2;
+    inputs_close(&in);
+    merge_kit_done(&kit);
+    kit_store_done(&store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +593,11 @@ int main(void)
         cmocka_unit_test(test_small_chunks_are_joined),
         cmocka_unit_test(test_overlap_decodes_what_it_must),
         cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_ends_of_time),
+        cmocka_unit_test(test_burst),
+        cmocka_unit_test(test_fingerprints_that_differ),
+        cmocka_unit_test(test_few_samples_join_a_large_chunk),
+        cmocka_unit_test(test_unknown_columns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,6 +122,24 @@ static void test_window_with_gaps(void **state)
     arena_done(&s.arena);
 }
 
+/* Windows of other sizes, as no plan makes them: what they reach into is left alone. */
+static void test_windows_that_do_not_nest(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    s.options.retention_ms = 4 * day_ms;
+    add(&s, 4, 2, 1, 50);
+    add(&s, 6, 2, 2, 50);
+    add(&s, -2, 4, 3, 50);
+    CHECK(plan(&s) == PLAN_NOTHING);
+    s.parts[2].key = merge_kit_key(7, 4, 3);
+    s.parts[1].key = merge_kit_key(0, 2, 2);
+    CHECK(plan(&s) == PLAN_NOTHING);
+    arena_done(&s.arena);
+}
+
 /* A day at once, without the step between. */
 static void test_largest_window_first(void **state)
 {
@@ -404,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_four_windows),
         cmocka_unit_test(test_window_with_gaps),
+        cmocka_unit_test(test_windows_that_do_not_nest),
         cmocka_unit_test(test_largest_window_first),
         cmocka_unit_test(test_late_parts_wait),
         cmocka_unit_test(test_small_parts_do_not_wait),
