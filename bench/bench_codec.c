@@ -4,8 +4,6 @@
  * lengths; then models the stream does not have, timestamps, and whether zstd over pages of encoded
  * chunks would pay.
  *
- *   bench_codec [nodes]        default 2 nodes of 1,000 series, 3,840 samples each
- *
  * One figure a line: name, value, unit; budgets stand behind a #.
  */
 #include <math.h>
@@ -16,8 +14,9 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "bench/bench_support.h"
+#include "bench/fleet_capture.h"
 #include "engine/codec.h"
-#include "tools/fleet_stream.h"
 
 enum {
     SAMPLE_COUNT = 3840,
@@ -25,6 +24,9 @@ enum {
     REPEATS = 3, /* of each timing; the fastest counts */
     PAGE_SIZE = 64 << 10,
 };
+
+static const char usage[] = "usage: bench_codec [nodes]\n"
+                            "  default 2 nodes of 1,000 series, 3,840 samples each\n";
 
 enum model {
     CONSTANT,
@@ -109,12 +111,6 @@ struct bench {
     size_t bytes_used;
 };
 
-static void fail(const char *what)
-{
-    fprintf(stderr, "bench_codec: %s\n", what);
-    exit(1); /* NOLINT(concurrency-mt-unsafe): one thread */
-}
-
 static void encode_all(struct bench *b, const struct columns *c, size_t length)
 {
     size_t chunks = 0;
@@ -138,7 +134,7 @@ static void decode_all(struct bench *b, const struct columns *c, size_t length)
 
     for (size_t i = 0; i < chunks; i++) {
         if (!codec_values_decode(p, b->sizes[i], length, b->decoded))
-            fail("a column does not decode");
+            bench_fail("a column does not decode", NULL);
         p += b->sizes[i];
     }
 }
@@ -153,7 +149,7 @@ static void verify_all(struct bench *b, const struct columns *c, size_t length)
         for (size_t at = 0; at + length <= SAMPLE_COUNT; at += length) {
             if (!codec_values_decode(p, b->sizes[chunk], length, b->decoded) ||
                 memcmp(b->decoded, c->values + i * SAMPLE_COUNT + at, length * sizeof(double)) != 0)
-                fail("a column comes back different");
+                bench_fail("a column comes back different", NULL);
             p += b->sizes[chunk++];
         }
     }
@@ -205,7 +201,7 @@ static void report_zstd(struct bench *b, const char *name, const struct columns 
     double values = (double)(per_column * c->count);
 
     if (packed == NULL)
-        fail("no memory");
+        bench_fail("no memory", NULL);
     encode_all(b, c, length);
     for (size_t k = 0; k < sizeof levels / sizeof levels[0]; k++) {
         uint64_t start = clock_thread_cpu_ns(), spent;
@@ -217,7 +213,7 @@ static void report_zstd(struct bench *b, const char *name, const struct columns 
                                         left < PAGE_SIZE ? left : PAGE_SIZE, levels[k]);
 
             if (ZSTD_isError(size))
-                fail("zstd");
+                bench_fail("zstd", NULL);
             packed_size += size;
         }
         spent = clock_thread_cpu_ns() - start;
@@ -232,7 +228,7 @@ static struct columns columns_new(size_t count)
     struct columns c = {.values = calloc(count * SAMPLE_COUNT, sizeof(double)), .count = count};
 
     if (c.values == NULL)
-        fail("no memory");
+        bench_fail("no memory", NULL);
     return c;
 }
 
@@ -240,19 +236,16 @@ static struct columns fleet_columns(uint32_t node_count)
 {
     const struct fleet_options options = {
         .profile = FLEET_GPU, .seed = 1, .node_count = node_count, .interval_ms = 15000};
-    struct fleet_template *t = NULL;
-    struct fleet_nodes *nodes = NULL;
+    struct fleet_source fleet;
     struct columns c = columns_new((size_t)node_count * SERIES_PER_NODE);
 
-    if (fleet_template_new(FLEET_GPU, &t, NULL) != ERR_OK ||
-        fleet_nodes_new(t, &options, 0, node_count, &nodes, NULL) != ERR_OK)
-        fail("fleet stream");
+    fleet_source_init(&fleet, &options);
     for (size_t scrape = 0; scrape < SAMPLE_COUNT; scrape++) {
         for (uint32_t node = 0; node < node_count; node++) {
             const struct fleet_sample *samples;
 
-            if (fleet_node_scrape(nodes, node, &samples) != SERIES_PER_NODE)
-                fail("a node has 1,000 series without churn");
+            if (fleet_node_scrape(fleet.nodes, node, &samples) != SERIES_PER_NODE)
+                bench_fail("a node has 1,000 series without churn", NULL);
             for (size_t i = 0; i < SERIES_PER_NODE; i++)
                 c.values[((size_t)node * SERIES_PER_NODE + i) * SAMPLE_COUNT + scrape] =
                     samples[i].value;
@@ -260,8 +253,7 @@ static struct columns fleet_columns(uint32_t node_count)
     }
     for (size_t i = 0; i < c.count; i++)
         c.entropy_bits += entropy_of(i % SERIES_PER_NODE);
-    fleet_nodes_free(nodes);
-    fleet_template_free(t);
+    fleet_source_done(&fleet);
     return c;
 }
 
@@ -414,11 +406,11 @@ static void report_times(struct bench *b, const char *name, unsigned jitter_ms, 
         start = clock_thread_cpu_ns();
         for (int i = 0; i < 1000; i++) {
             if (!codec_times_decode(b->bytes, size, n, b->decoded_ms))
-                fail("timestamps do not decode");
+                bench_fail("timestamps do not decode", NULL);
         }
         decode_ns = clock_thread_cpu_ns() - start;
         if (memcmp(t, b->decoded_ms, n * sizeof *t) != 0)
-            fail("timestamps come back different");
+            bench_fail("timestamps come back different", NULL);
         printf("codec_times_%s_%zu %.3f bits/value, entropy %.3f, encode %.0f M/s, decode %.0f "
                "M/s\n",
                name, n, 8 * (double)size / (double)n, log2(2 * jitter_ms + 1),
@@ -428,18 +420,19 @@ static void report_times(struct bench *b, const char *name, unsigned jitter_ms, 
 
 int main(int argc, char **argv)
 {
-    uint32_t node_count = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 2;
     struct bench *b = calloc(1, sizeof *b);
+    struct bench_args args;
     struct columns fleet;
     struct result r;
 
-    if (b == NULL || node_count == 0)
-        fail("no memory, or no nodes");
-    fleet = fleet_columns(node_count);
+    bench_args_init(&args, argc, argv, 1, usage);
+    if (b == NULL)
+        bench_fail("no memory", NULL);
+    fleet = fleet_columns(bench_args_number(&args, 0, 2));
     b->bytes = malloc(fleet.count * SAMPLE_COUNT * 9 + codec_bound(CODEC_SAMPLES_MAX));
     b->sizes = malloc(fleet.count * SAMPLE_COUNT / lengths[0] * sizeof *b->sizes);
     if (b->bytes == NULL || b->sizes == NULL)
-        fail("no memory");
+        bench_fail("no memory", NULL);
     for (int m = 0; m < FLEET_MODEL_COUNT; m++)
         report_fleet_model(b, &fleet, (enum model)m);
     report(b, "mix", &fleet, " # encode: budget 30 M/s");

@@ -2,11 +2,9 @@
  * The engine alone on the GPU-fleet stream: no HTTP, requests prebuilt, the log on a real
  * directory. One figure a line.
  *
- *   bench_engine steady [nodes] [scrapes]    CPU per sample with all series known (default 100
- * nodes) bench_engine create [nodes] [samples]    every series new, then `samples` scrapes of them:
- *                                            CPU per sample and per series, bytes a series, log
- *                                            bytes a sample, then replay of that log
- *   options by environment: BENCH_JITTER_MS, BENCH_PROFILE=cadvisor, BENCH_DIR (default TMPDIR)
+ *   steady   CPU per sample with all series known
+ *   create   every series new, then more scrapes of them: CPU per sample and per series, bytes a
+ *            series, log bytes a sample, then replay of that log
  *
  * CPU time is the whole process's (log threads included) less what making the stream costs, which
  * is measured on the same thread.
@@ -20,20 +18,25 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/fingerprint.h"
+#include "bench/bench_support.h"
+#include "bench/fleet_capture.h"
 #include "engine/engine.h"
 #include "engine/write.h"
-#include "tools/fleet_stream.h"
 
 enum { REQUEST_SAMPLES = 2000, START_MS_BEHIND = 4 * 3600 * 1000 };
 
+static const char usage[] = "usage: bench_engine [steady|create] [nodes] [scrapes]\n"
+                            "  default steady, 100 nodes of 1,000 series, 20 scrapes\n"
+                            "  by environment: BENCH_JITTER_MS (default 0), "
+                            "BENCH_PROFILE=gpu|cadvisor, BENCH_DIR (default\n"
+                            "  TMPDIR or /tmp)\n";
+
 struct bench {
-    struct fs *fs;
+    struct fs *fs; /* borrowed */
     struct clock clock;
     struct budget memory;
     struct engine *engine;
-    struct fleet_template *template;
-    struct fleet_nodes *nodes;
-    uint32_t node_count;
+    struct fleet_source fleet;
     struct write_batch *batch;
     struct write_result result;
     uint64_t *sequences;
@@ -43,51 +46,10 @@ struct bench {
     uint64_t request_best_ns; /* cheapest full request since it was last set to UINT64_MAX */
 };
 
-static _Noreturn void fail(const char *what, const struct errinfo *ei)
-{
-    (void)fprintf(stderr, "bench_engine: %s: %s\n", what, ei->message);
-    exit(1); // NOLINT(concurrency-mt-unsafe): nothing else calls exit
-}
-
 static void figure(const char *name, double value, const char *unit, const char *budget)
 {
     (void)printf("%-34s %12.3f %-12s %s\n", name, value, unit, budget);
     (void)fflush(stdout);
-}
-
-/* ---- labels of remote write 1.0 ---- */
-
-static struct str read_field(struct byte_reader *r)
-{
-    size_t size;
-
-    (void)reader_varint(r); /* the tag */
-    size = (size_t)reader_varint(r);
-    return (struct str){(const char *)reader_take(r, size), size};
-}
-
-static enum err parse_labels(const void *ctx, struct bytes wire, struct arena *arena,
-                             struct labels *out)
-{
-    enum { LABEL_MAX = 64 };
-    struct byte_reader r = reader_init(wire.data, wire.size);
-    struct label *items = ARENA_ARRAY(arena, LABEL_MAX, struct label);
-    size_t n = 0;
-
-    (void)ctx;
-    if (items == NULL)
-        return ERR_NOMEM;
-    while (reader_left(&r) > 0 && n < LABEL_MAX) {
-        struct str message = read_field(&r);
-        struct byte_reader m = reader_init(message.data, message.size);
-
-        items[n].name = read_field(&m);
-        items[n++].value = read_field(&m);
-        if (r.failed || m.failed)
-            return ERR_INVALID;
-    }
-    *out = (struct labels){n, items};
-    return ERR_OK;
 }
 
 /* ---- requests ---- */
@@ -111,14 +73,14 @@ static void send_request(struct bench *b)
     }
     begin = clock_thread_cpu_ns();
     if (engine_write(b->engine, b->batch, &b->result, &ei) != ERR_OK)
-        fail("write", &ei);
+        bench_fail("write", &ei);
     spent = clock_thread_cpu_ns() - begin;
     b->engine_ns += spent;
     if (series_count == REQUEST_SAMPLES && spent < b->request_best_ns)
         b->request_best_ns = spent;
     if (b->result.refused_count > 0) {
-        (void)fprintf(stderr, "bench_engine: refused: %s\n", b->result.examples[0]);
-        exit(1); // NOLINT(concurrency-mt-unsafe): nothing else calls exit
+        (void)errinfo_set(&ei, ERR_INVALID, 0, "%s", b->result.examples[0]);
+        bench_fail("refused", &ei);
     }
     b->samples += b->result.sample_count;
     write_batch_reset(b->batch);
@@ -132,7 +94,7 @@ static void add_sample(struct bench *b, const struct fleet_sample *sample)
 
     if (b->wire_size + sample->labels.size > b->wire_capacity || !write_batch_grow_series(batch) ||
         !write_batch_grow_samples(batch))
-        fail("request too large", &ei);
+        bench_fail("request too large", &ei);
     memcpy(b->wire + b->wire_size, sample->labels.data, sample->labels.size);
     b->wire_size += sample->labels.size;
     batch->series[batch->series_count++] = (struct write_series){
@@ -148,9 +110,9 @@ static void add_sample(struct bench *b, const struct fleet_sample *sample)
 /* One scrape of every node. */
 static void scrape_all(struct bench *b)
 {
-    for (uint32_t n = 0; n < b->node_count; n++) {
+    for (uint32_t n = 0; n < b->fleet.node_count; n++) {
         const struct fleet_sample *samples;
-        size_t count = fleet_node_scrape(b->nodes, n, &samples);
+        size_t count = fleet_node_scrape(b->fleet.nodes, n, &samples);
 
         for (size_t i = 0; i < count; i++)
             add_sample(b, &samples[i]);
@@ -170,26 +132,17 @@ static void wait_quiet(struct bench *b)
 
 /* ---- life ---- */
 
-static uint32_t number_from_env(const char *name, uint32_t fallback)
-{
-    const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe): nobody writes
-
-    return text == NULL ? fallback : (uint32_t)strtoul(text, NULL, 10);
-}
-
-static void bench_open(struct bench *b, const char *dir)
+static void bench_open(struct bench *b)
 {
     struct engine_options options = {.clock = &b->clock, .memory = &b->memory};
     struct engine_replay_result replayed;
     struct errinfo ei = {0};
     uint64_t begin = clock_process_cpu_ns();
 
-    if (fs_open(dir, FS_IO_AUTO, &b->fs, &ei) != ERR_OK)
-        fail("open directory", &ei);
     options.fs = b->fs;
     if (engine_open(&options, &b->engine, &ei) != ERR_OK ||
         engine_replay(b->engine, 0, &replayed, &ei) != ERR_OK)
-        fail("open", &ei);
+        bench_fail("open", &ei);
     if (replayed.sample_count > 0) {
         double ns = (double)(clock_process_cpu_ns() - begin);
 
@@ -200,33 +153,27 @@ static void bench_open(struct bench *b, const char *dir)
     }
 }
 
-static void bench_init(struct bench *b, const char *dir, uint32_t node_count)
+/* `fleet` lacks the start only: it is set so that the newest sample stays behind the clock. */
+static void bench_init(struct bench *b, struct fs *fs, struct fleet_options fleet)
 {
-    const char *profile = getenv("BENCH_PROFILE"); // NOLINT(concurrency-mt-unsafe): nobody writes
-    struct fleet_options options = {.seed = 1, .node_count = node_count, .interval_ms = 15000};
     struct errinfo ei = {0};
 
     memset(b, 0, sizeof *b);
+    b->fs = fs;
     clock_init_real(&b->clock);
     budget_init(&b->memory, "storage", UINT64_MAX, NULL);
-    options.start_ms = clock_now_ms(&b->clock) - START_MS_BEHIND;
-    options.jitter_ms = number_from_env("BENCH_JITTER_MS", 0);
-    options.target_offsets = true;
-    if (profile != NULL && strcmp(profile, "cadvisor") == 0)
-        options.profile = FLEET_CADVISOR;
-    b->node_count = node_count;
-    if (fleet_template_new(options.profile, &b->template, &ei) != ERR_OK ||
-        fleet_nodes_new(b->template, &options, 0, node_count, &b->nodes, &ei) != ERR_OK ||
-        write_batch_new(&b->batch, &ei) != ERR_OK)
-        fail("stream", &ei);
-    b->batch->labels_parse = parse_labels;
+    fleet.start_ms = clock_now_ms(&b->clock) - START_MS_BEHIND;
+    fleet_source_init(&b->fleet, &fleet);
+    if (write_batch_new(&b->batch, &ei) != ERR_OK)
+        bench_fail("batch", &ei);
+    b->batch->labels_parse = fleet_labels_parse_write;
     b->wire_capacity = (size_t)REQUEST_SAMPLES * 2048;
     b->wire = malloc(b->wire_capacity);
-    bench_open(b, dir);
+    bench_open(b);
     b->sequences = calloc(engine_shard_count(b->engine), sizeof *b->sequences);
     b->result.sequences = b->sequences;
     if (b->wire == NULL || b->sequences == NULL)
-        fail("memory", &ei);
+        bench_fail("memory", &ei);
 }
 
 static void bench_close(struct bench *b)
@@ -234,8 +181,15 @@ static void bench_close(struct bench *b)
     struct errinfo ei = {0};
 
     if (engine_close(b->engine, 10000, &ei) != ERR_OK)
-        fail("close", &ei);
-    fs_free(b->fs);
+        bench_fail("close", &ei);
+}
+
+static void bench_done(struct bench *b)
+{
+    write_batch_free(b->batch);
+    free(b->sequences);
+    free(b->wire);
+    fleet_source_done(&b->fleet);
 }
 
 static uint64_t resident_bytes(void)
@@ -299,25 +253,26 @@ static void scrapes_measured(struct bench *b, const char *name, uint32_t scrapes
     figure(text, (double)stats.wal.samples_written / (double)stats.wal.frames_written, "", "");
 }
 
-static void run_steady(const char *dir, uint32_t node_count, uint32_t scrapes)
+static void run_steady(struct fs *fs, const struct fleet_options *fleet, uint32_t scrapes)
 {
     struct bench b;
 
-    bench_init(&b, dir, node_count);
+    bench_init(&b, fs, *fleet);
     scrape_all(&b);
     scrape_all(&b);
     wait_quiet(&b);
     scrapes_measured(&b, "steady", scrapes);
     bench_close(&b);
+    bench_done(&b);
 }
 
-static void run_create(const char *dir, uint32_t node_count, uint32_t scrapes)
+static void run_create(struct fs *fs, const struct fleet_options *fleet, uint32_t scrapes)
 {
     struct bench b;
     struct engine_stats stats;
     uint64_t before;
 
-    bench_init(&b, dir, node_count);
+    bench_init(&b, fs, *fleet);
     before = resident_bytes();
     uint64_t begin = b.engine_ns;
     scrape_all(&b);
@@ -335,29 +290,32 @@ static void run_create(const char *dir, uint32_t node_count, uint32_t scrapes)
     figure("log", (double)stats.wal.bytes_written / (double)b.samples, "B/sample",
            "definitions included");
     bench_close(&b);
-    bench_open(&b, dir);
+    bench_open(&b);
     figure("resident after replay", (double)resident_bytes() / series, "B/series",
            "stream generator included");
     bench_close(&b);
+    bench_done(&b);
 }
 
 int main(int argc, char **argv)
 {
-    const char *base = getenv("BENCH_DIR"); // NOLINT(concurrency-mt-unsafe): nobody writes
-    const char *mode = argc > 1 ? argv[1] : "steady";
-    uint32_t nodes = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 100;
-    uint32_t scrapes = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 20;
-    char dir[512];
+    struct fleet_options fleet = {.seed = 1, .interval_ms = 15000, .target_offsets = true};
+    struct bench_args args;
+    struct bench_dir dir;
+    uint32_t scrapes;
+    bool create;
 
-    (void)snprintf(dir, sizeof dir, "%s/rimstone-bench-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(dir) == NULL) { /* allow(mkdtemp): the benchmark's own directory */
-        perror("bench_engine");
-        return 1;
-    }
-    if (strcmp(mode, "create") == 0)
-        run_create(dir, nodes, scrapes);
+    bench_args_init(&args, argc, argv, 3, usage);
+    create = bench_args_is_second(&args, 0, "steady", "create");
+    fleet.node_count = bench_args_number(&args, 1, 100);
+    scrapes = bench_args_number(&args, 2, 20);
+    fleet.jitter_ms = bench_env_number("BENCH_JITTER_MS", 0, 0);
+    fleet.profile = fleet_profile_from_env();
+    bench_dir_open(&dir, FS_IO_AUTO);
+    if (create)
+        run_create(dir.fs, &fleet, scrapes);
     else
-        run_steady(dir, nodes, scrapes);
-    (void)printf("directory %s\n", dir);
+        run_steady(dir.fs, &fleet, scrapes);
+    bench_dir_close(&dir);
     return 0;
 }

@@ -1,22 +1,23 @@
 /*
  * The querier on 1 M series of the GPU-fleet stream, 5 samples each, in memory: CPU time of the
- * calls a query is made of. One figure a line, with the number of
- * series, samples or values it is about.
- *
- *   bench_querier [nodes] [scrapes]      default: 1000 5
+ * calls a query is made of. One figure a line, with the number of series, samples or values it is
+ * about.
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/file_sim.h"
+#include "bench/bench_support.h"
+#include "bench/fleet_capture.h"
 #include "engine/engine.h"
 #include "engine/querier.h"
 #include "engine/write.h"
-#include "tools/fleet_stream.h"
 
-enum { LABEL_MAX = 64, START_SCRAPES_AGO = 30 };
+enum { START_SCRAPES_AGO = 30 };
+
+static const char usage[] = "usage: bench_querier [nodes] [scrapes]\n"
+                            "  default 1000 nodes of 1,000 series, 5 scrapes\n";
 
 struct bench {
     struct engine *engine;
@@ -26,49 +27,12 @@ struct bench {
     struct errinfo ei;
 };
 
-static _Noreturn void fail(const struct bench *b, const char *what)
-{
-    (void)fprintf(stderr, "bench_querier: %s: %s\n", what, b->ei.message);
-    exit(1); /* NOLINT(concurrency-mt-unsafe): nothing else runs that could exit too */
-}
-
-static struct str read_field(struct byte_reader *r)
-{
-    size_t size;
-
-    (void)reader_varint(r); /* the tag */
-    size = (size_t)reader_varint(r);
-    return (struct str){(const char *)reader_take(r, size), size};
-}
-
-/* The label fields of a remote-write 1.0 series. The stream is our own, so it is well-formed. */
-static enum err parse_labels(const void *ctx, struct bytes wire, struct arena *arena,
-                             struct labels *out)
-{
-    struct byte_reader r = reader_init(wire.data, wire.size);
-    struct label *items = ARENA_ARRAY(arena, LABEL_MAX, struct label);
-    size_t n = 0;
-
-    (void)ctx;
-    if (items == NULL)
-        return ERR_NOMEM;
-    while (reader_left(&r) > 0 && n < LABEL_MAX) {
-        struct str message = read_field(&r);
-        struct byte_reader m = reader_init(message.data, message.size);
-
-        items[n].name = read_field(&m);
-        items[n++].value = read_field(&m);
-    }
-    *out = (struct labels){n, items};
-    return ERR_OK;
-}
-
 static void write_samples(struct bench *b, const struct fleet_sample *samples, size_t count)
 {
     write_batch_reset(b->batch);
     for (size_t i = 0; i < count; i++) {
         if (!write_batch_grow_series(b->batch) || !write_batch_grow_samples(b->batch))
-            fail(b, "memory");
+            bench_fail("memory", &b->ei);
         b->batch->series[b->batch->series_count++] = (struct write_series){
             .sender_key = hash128_bytes(engine_hash_secret(b->engine), samples[i].labels.data,
                                         samples[i].labels.size),
@@ -82,32 +46,28 @@ static void write_samples(struct bench *b, const struct fleet_sample *samples, s
     while (engine_write(b->engine, b->batch, &b->result, &b->ei) == ERR_UNAVAILABLE)
         errinfo_clear(&b->ei);
     if (b->ei.code != ERR_OK || b->result.refused_count != 0)
-        fail(b, "write");
+        bench_fail("write", &b->ei);
 }
 
-static void load(struct bench *b, uint32_t node_count, int scrapes)
+static void load(struct bench *b, uint32_t node_count, uint32_t scrapes)
 {
     struct fleet_options options = {
         .profile = FLEET_GPU, .seed = 1, .node_count = node_count, .interval_ms = 15000};
     struct clock clock;
-    struct fleet_template *t;
-    struct fleet_nodes *nodes;
+    struct fleet_source fleet;
 
     clock_init_real(&clock);
     options.start_ms = clock_now_ms(&clock) - START_SCRAPES_AGO * options.interval_ms;
-    if (fleet_template_new(options.profile, &t, &b->ei) != ERR_OK ||
-        fleet_nodes_new(t, &options, 0, node_count, &nodes, &b->ei) != ERR_OK)
-        fail(b, "stream");
-    for (int s = 0; s < scrapes; s++) {
+    fleet_source_init(&fleet, &options);
+    for (uint32_t s = 0; s < scrapes; s++) {
         for (uint32_t i = 0; i < node_count; i++) {
             const struct fleet_sample *samples;
-            size_t n = fleet_node_scrape(nodes, i, &samples);
+            size_t n = fleet_node_scrape(fleet.nodes, i, &samples);
 
             write_samples(b, samples, n);
         }
     }
-    fleet_nodes_free(nodes);
-    fleet_template_free(t);
+    fleet_source_done(&fleet);
 }
 
 static void report(const char *call, const char *what, uint64_t ns, size_t count)
@@ -135,20 +95,20 @@ static void time_query(struct bench *b, const char *what, struct pattern pattern
     arena_init(&arena, NULL);
     if (matcher_init(&m, pattern.kind, str_from(pattern.name), str_from(pattern.value), &arena,
                      &b->ei) != ERR_OK)
-        fail(b, "matcher");
+        bench_fail("matcher", &b->ei);
     start = clock_thread_cpu_ns();
     if (querier_select(b->querier, &m, 1, INT64_MIN, INT64_MAX, &arena, &list, &b->ei) != ERR_OK)
-        fail(b, "select");
+        bench_fail("select", &b->ei);
     report("select", what, clock_thread_cpu_ns() - start, list.count);
     start = clock_thread_cpu_ns();
     if (querier_sort(b->querier, &list, &b->ei) != ERR_OK)
-        fail(b, "sort");
+        bench_fail("sort", &b->ei);
     report("sort", what, clock_thread_cpu_ns() - start, list.count);
     values = ARENA_ARRAY(&arena, list.count, struct str);
     start = clock_thread_cpu_ns();
     if (values == NULL || querier_label_values_of(b->querier, list.items, list.count, by, 1, values,
                                                   &b->ei) != ERR_OK)
-        fail(b, "values of");
+        bench_fail("values of", &b->ei);
     report("values_of", what, clock_thread_cpu_ns() - start, list.count);
     for (size_t i = 0; i < list.count; i += QUERIER_READ_BATCH_MAX) {
         size_t n =
@@ -159,7 +119,7 @@ static void time_query(struct bench *b, const char *what, struct pattern pattern
         start = clock_thread_cpu_ns();
         if (querier_read(b->querier, list.items + i, n, INT64_MIN, INT64_MAX, &arena, columns,
                          &b->ei) != ERR_OK)
-            fail(b, "read");
+            bench_fail("read", &b->ei);
         read_ns += clock_thread_cpu_ns() - start;
         for (size_t k = 0; k < n; k++)
             samples += columns[k].count;
@@ -180,7 +140,7 @@ static void time_values(struct bench *b, const char *name, const struct matcher_
     arena_init(&arena, NULL);
     if (querier_label_values(b->querier, str_from(name), set, set != NULL, INT64_MIN, INT64_MAX, 0,
                              &arena, &list, &truncated, &b->ei) != ERR_OK)
-        fail(b, "label values");
+        bench_fail("label values", &b->ei);
     report(set == NULL ? "label_values" : "label_values_matched", name,
            clock_thread_cpu_ns() - start, list.count);
     arena_done(&arena);
@@ -195,7 +155,7 @@ static void time_all_labels(struct bench *b)
     arena_init(&arena, NULL);
     arena_init(&slice, NULL);
     if (querier_select(b->querier, NULL, 0, INT64_MIN, INT64_MAX, &arena, &list, &b->ei) != ERR_OK)
-        fail(b, "select");
+        bench_fail("select", &b->ei);
     start = clock_thread_cpu_ns();
     for (size_t i = 0; i < list.count; i += QUERIER_READ_BATCH_MAX) {
         size_t n =
@@ -203,7 +163,7 @@ static void time_all_labels(struct bench *b)
         struct labels sets[QUERIER_READ_BATCH_MAX];
 
         if (querier_labels(b->querier, list.items + i, n, &slice, sets, &b->ei) != ERR_OK)
-            fail(b, "labels");
+            bench_fail("labels", &b->ei);
         arena_reset(&slice);
     }
     report("labels", "all", clock_thread_cpu_ns() - start, list.count);
@@ -227,7 +187,7 @@ static void time_calls(struct bench *b)
     time_values(b, "pod", NULL);
     if (matcher_init(&m, MATCHER_EQUAL, STR_LITERAL("__name__"),
                      STR_LITERAL("node_cpu_seconds_total"), &arena, &b->ei) != ERR_OK)
-        fail(b, "matcher");
+        bench_fail("matcher", &b->ei);
     time_values(b, "instance", &set);
     matcher_done(&m);
     arena_done(&arena);
@@ -235,13 +195,16 @@ static void time_calls(struct bench *b)
 
 int main(int argc, char **argv)
 {
-    uint32_t nodes = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1000;
-    int scrapes = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 5;
+    struct bench_args args;
+    uint32_t nodes, scrapes;
     struct bench b = {0};
     struct engine_options options = {.hash_secret_seed = 1, .wal_sync = WAL_SYNC_NEVER};
     struct engine_replay_result replayed;
     struct clock clock;
 
+    bench_args_init(&args, argc, argv, 2, usage);
+    nodes = bench_args_number(&args, 0, 1000);
+    scrapes = bench_args_number(&args, 1, 5);
     clock_init_real(&clock);
     options.clock = &clock;
     /* The log goes to memory: this is about reading. */
@@ -250,18 +213,18 @@ int main(int argc, char **argv)
         engine_replay(b.engine, 1, &replayed, &b.ei) != ERR_OK ||
         querier_open(b.engine, &b.querier, &b.ei) != ERR_OK ||
         write_batch_new(&b.batch, &b.ei) != ERR_OK)
-        fail(&b, "open");
-    b.batch->labels_parse = parse_labels;
+        bench_fail("open", &b.ei);
+    b.batch->labels_parse = fleet_labels_parse_write;
     b.result.sequences = calloc(engine_shard_count(b.engine), sizeof(uint64_t));
     if (b.result.sequences == NULL)
-        fail(&b, "memory");
+        bench_fail("memory", &b.ei);
     load(&b, nodes, scrapes);
     time_calls(&b);
     querier_close(b.querier);
     write_batch_free(b.batch);
     free(b.result.sequences);
     if (engine_close(b.engine, 10000, &b.ei) != ERR_OK)
-        fail(&b, "close");
+        bench_fail("close", &b.ei);
     fs_free(options.fs);
     return 0;
 }

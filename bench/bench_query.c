@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "bench/bench_support.h"
 #include "engine/engine.h"
 #include "engine/write.h"
 #include "promql/promql.h"
@@ -31,23 +32,17 @@ enum {
 };
 #define START_MS INT64_C(1767225600000) /* 2026-01-01T00:00:00Z */
 
+static const char usage[] = "usage: bench_query\n"
+                            "  by environment: BENCH_DIR (default TMPDIR or /tmp)\n";
+
 struct bench {
-    struct fs *fs;
     struct clock clock;
     struct engine *engine;
     struct write_batch *batch;
     struct write_result result;
     struct arena arena; /* wire labels of the batch at hand */
-    char dir[256];
+    struct bench_dir dir;
 };
-
-static void check(enum err e, const struct errinfo *ei)
-{
-    if (e == ERR_OK)
-        return;
-    fprintf(stderr, "bench_query: %s: %s\n", err_name(e), ei->message);
-    exit(1); /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
-}
 
 /* The benchmark's own wire form: varint-length strings, names and values in turn. */
 static enum err wire_parse(const void *ctx, struct bytes wire, struct arena *arena,
@@ -77,42 +72,34 @@ static enum err wire_parse(const void *ctx, struct bytes wire, struct arena *are
 
 static void bench_open(struct bench *b, int64_t now_ms)
 {
-    const char *base = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): no threads yet */
     struct errinfo ei = {0};
     struct engine_options options;
     struct engine_replay_result replay;
 
     memset(b, 0, sizeof *b);
-    (void)snprintf(b->dir, sizeof b->dir, "%s/bench-query-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(b->dir) == NULL) /* allow(mkdtemp): the benchmark's own directory */
-        check(ERR_IO, &(struct errinfo){.message = "mkdtemp"});
+    bench_dir_open(&b->dir, FS_IO_POSIX);
     clock_init_fake(&b->clock, now_ms);
-    check(fs_open(b->dir, FS_IO_POSIX, &b->fs, &ei), &ei);
     options = (struct engine_options){
-        .fs = b->fs, .clock = &b->clock, .wal_sync = WAL_SYNC_NEVER, .hash_secret_seed = 1};
-    check(engine_open(&options, &b->engine, &ei), &ei);
-    check(engine_replay(b->engine, 1, &replay, &ei), &ei);
-    check(write_batch_new(&b->batch, &ei), &ei);
+        .fs = b->dir.fs, .clock = &b->clock, .wal_sync = WAL_SYNC_NEVER, .hash_secret_seed = 1};
+    bench_check(engine_open(&options, &b->engine, &ei), &ei);
+    bench_check(engine_replay(b->engine, 1, &replay, &ei), &ei);
+    bench_check(write_batch_new(&b->batch, &ei), &ei);
     b->batch->labels_parse = wire_parse;
     b->result.sequences = calloc(engine_shard_count(b->engine), sizeof(uint64_t));
     if (b->result.sequences == NULL)
-        check(ERR_NOMEM, &ei);
+        bench_fail("no memory", NULL);
     arena_init(&b->arena, NULL);
 }
 
 static void bench_close(struct bench *b)
 {
-    char command[320];
     struct errinfo ei = {0};
 
-    check(engine_close(b->engine, 60000, &ei), &ei);
+    bench_check(engine_close(b->engine, 60000, &ei), &ei);
     write_batch_free(b->batch);
     free(b->result.sequences);
     arena_done(&b->arena);
-    fs_free(b->fs);
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", b->dir);
-    if (system(command) != 0) /* NOLINT(cert-env33-c,concurrency-mt-unsafe): our own directory */
-        fprintf(stderr, "bench_query: %s is left behind\n", b->dir);
+    bench_dir_close(&b->dir);
 }
 
 /* Stores the batch; waits while the log is behind. */
@@ -125,9 +112,9 @@ static void batch_store(struct bench *b)
         errinfo_clear(&ei);
         (void)usleep(2000); /* the log's committer needs a moment */
     }
-    check(e, &ei);
+    bench_check(e, &ei);
     if (b->result.refused_count != 0)
-        check(ERR_INVALID, &(struct errinfo){.message = "samples were refused"});
+        bench_fail("samples were refused", NULL);
     write_batch_reset(b->batch);
     arena_reset(&b->arena);
 }
@@ -140,7 +127,7 @@ static void batch_add(struct bench *b, const char *text, int64_t t_ms, double va
     uint8_t *wire = arena_alloc(&b->arena, 2 * strlen(text) + 32);
 
     if (wire == NULL || !write_batch_grow_series(batch) || !write_batch_grow_samples(batch))
-        check(ERR_NOMEM, &(struct errinfo){.message = "batch"});
+        bench_fail("no memory for the batch", NULL);
     for (const char *p = text; *p != '\0';) {
         size_t length = strcspn(p, "=,");
 
@@ -188,7 +175,7 @@ static double query_cpu_s(struct bench *b, const char *text, int64_t start_ms, i
         query.memory = &memory;
         arena_init(&arena, &memory);
         before = clock_thread_cpu_ns();
-        check(promql_query_run(&query, &arena, &result, &handle, &ei), &ei);
+        bench_check(promql_query_run(&query, &arena, &result, &handle, &ei), &ei);
         cpu_s = (double)(clock_thread_cpu_ns() - before) / 1e9;
         if (i == 0)
             fprintf(stderr, "%s: %zu series, %" PRIu64 " samples read, peak %" PRIu64 " bytes\n",
@@ -210,7 +197,7 @@ static void fill_rate(struct bench *b)
     uint64_t *counters = calloc(count, sizeof *counters), random = 1;
 
     if (counters == NULL)
-        check(ERR_NOMEM, &(struct errinfo){.message = "counters"});
+        bench_fail("no memory for the counters", NULL);
     for (int k = 0; k < RATE_SAMPLES; k++) {
         for (size_t i = 0; i < count; i++) {
             char text[256];
@@ -264,8 +251,11 @@ static void bench_count(void)
     bench_close(&b);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    struct bench_args args;
+
+    bench_args_init(&args, argc, argv, 0, usage);
     bench_rate();
     bench_count();
     return 0;

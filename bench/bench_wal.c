@@ -1,6 +1,6 @@
 /*
  * What the log costs by itself: CPU of commit and of replay with opaque payloads, on the files of a
- * temporary directory under TMPDIR, synced as the server does. Payloads compress about as well as
+ * temporary directory, synced as the server does. Payloads compress about as well as
  * sample records (two of eight bytes are random). One figure a line: name, value, unit.
  *
  * Process CPU time, so the waiting for the disk does not count; the kernel's work does.
@@ -9,12 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "bench/bench_support.h"
 #include "wal/wal.h"
 
 enum { SHARDS = 16, PATTERN_BYTES = 1 << 20 };
+
+static const char usage[] = "usage: bench_wal\n"
+                            "  by environment: BENCH_DIR (default TMPDIR or /tmp)\n";
 
 struct load {
     uint8_t *pattern;       /* PATTERN_BYTES, payloads are pieces of it */
@@ -22,14 +25,6 @@ struct load {
     uint64_t queued;        /* commits asked for, one batch a shard each */
     uint64_t taken[SHARDS]; /* committer thread only, after the notify */
 };
-
-static void check(enum err e, const struct errinfo *ei)
-{
-    if (e == ERR_OK)
-        return;
-    fprintf(stderr, "bench_wal: %s: %s\n", err_name(e), ei->message);
-    exit(1); /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
-}
 
 static bool take(void *ctx, uint32_t shard, struct wal_batch *out)
 {
@@ -89,7 +84,7 @@ static uint8_t *pattern_new(void)
     uint64_t z = 42;
 
     if (p == NULL)
-        exit(1); /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
+        bench_fail("out of memory", NULL);
     for (size_t i = 0; i < PATTERN_BYTES; i++) {
         z = z * 6364136223846793005U + 1442695040888963407U;
         p[i] = i % 8 < 2 ? (uint8_t)(z >> 56) : (uint8_t)(i % 8);
@@ -114,85 +109,61 @@ static struct wal *start(struct fs *fs, struct load *load, struct wal_replay_res
     uint64_t begin;
     struct wal *w;
 
-    check(wal_open(&options, &w, &ei), &ei);
+    bench_check(wal_open(&options, &w, &ei), &ei);
     begin = clock_process_cpu_ns();
-    check(wal_replay(w, &sink, 0, result, &ei), &ei);
+    bench_check(wal_replay(w, &sink, 0, result, &ei), &ei);
     *replay_cpu_ns = clock_process_cpu_ns() - begin;
     return w;
 }
 
-static enum err file_remove(void *ctx, const char *name, struct errinfo *ei)
-{
-    char path[300];
-
-    (void)snprintf(path, sizeof path, "wal/%s", name);
-    return fs_unlink(ctx, path, ei);
-}
-
-static void folder_remove(struct fs *fs, const char *dir)
-{
-    struct errinfo ei = {0};
-    char path[4200];
-
-    check(fs_list(fs, "wal", file_remove, fs, &ei), &ei);
-    (void)snprintf(path, sizeof path, "%s/wal", dir);
-    /* allow(rmdir): the benchmark's own directory */
-    if (rmdir(path) != 0 || rmdir(dir) != 0) /* allow(rmdir): the same */
-        fprintf(stderr, "bench_wal: %s is left behind\n", dir);
-}
-
 static void measure(struct load *load, size_t payload_bytes, uint64_t commit_count)
 {
-    char dir[4096];
-    const char *base = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe): nobody writes */
+    struct bench_dir dir;
     struct wal_replay_result result;
     struct errinfo ei = {0};
     uint64_t sequences[SHARDS], begin, replay_cpu_ns, frames, commit_cpu_ns;
     struct wal_stats stats;
-    struct fs *fs;
     struct wal *w;
 
-    (void)snprintf(dir, sizeof dir, "%s/bench-wal-XXXXXX", base != NULL ? base : "/tmp");
-    if (mkdtemp(dir) == NULL) /* allow(mkdtemp): the benchmark's own directory */
-        exit(1);              /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
-    check(fs_open(dir, FS_IO_AUTO, &fs, &ei), &ei);
+    bench_dir_open(&dir, FS_IO_AUTO);
     memset(load->taken, 0, sizeof load->taken);
     load->queued = 0;
     load->payload_bytes = payload_bytes;
-    w = start(fs, load, &result, &replay_cpu_ns);
-    check(wal_start(w, &ei), &ei);
+    w = start(dir.fs, load, &result, &replay_cpu_ns);
+    bench_check(wal_start(w, &ei), &ei);
     begin = clock_process_cpu_ns();
     for (uint64_t i = 1; i <= commit_count; i++) {
         for (uint32_t s = 0; s < SHARDS; s++)
             sequences[s] = i;
         __atomic_store_n(&load->queued, i, __ATOMIC_RELEASE);
         wal_notify_bytes(w, SHARDS, SHARDS, (uint64_t)SHARDS * payload_bytes);
-        check(wal_wait_blocking(w, sequences, &ei), &ei);
+        bench_check(wal_wait_blocking(w, sequences, &ei), &ei);
     }
     commit_cpu_ns = clock_process_cpu_ns() - begin;
     wal_stats_get(w, &stats);
-    check(wal_close(w, 10000, &ei), &ei);
+    bench_check(wal_close(w, 10000, &ei), &ei);
     frames = commit_count * SHARDS;
     figure("commit", payload_bytes, "cpu_per_frame", (double)commit_cpu_ns / (double)frames, "ns");
     figure("commit", payload_bytes, "cpu_per_byte",
            (double)commit_cpu_ns / (double)(frames * payload_bytes), "ns");
     figure("stored", payload_bytes, "bytes_per_byte",
            (double)stats.bytes_written / (double)(frames * payload_bytes), "B");
-    w = start(fs, load, &result, &replay_cpu_ns);
+    w = start(dir.fs, load, &result, &replay_cpu_ns);
     if (result.entry_count != frames || result.bad_frame_count != 0)
-        exit(1); /* NOLINT(concurrency-mt-unsafe): no handlers are installed */
+        bench_fail("replay does not find what was committed", NULL);
     wal_abandon(w);
     figure("replay", payload_bytes, "cpu_per_frame", (double)replay_cpu_ns / (double)frames, "ns");
     figure("replay", payload_bytes, "cpu_per_byte",
            (double)replay_cpu_ns / (double)(frames * payload_bytes), "ns");
-    folder_remove(fs, dir);
-    fs_free(fs);
+    bench_dir_close(&dir);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct load load = {.pattern = pattern_new()};
+    struct bench_args args;
 
+    bench_args_init(&args, argc, argv, 0, usage);
     measure(&load, 512, 500);     /* stays uncompressed */
     measure(&load, 6 << 10, 500); /* about 512 samples */
     measure(&load, 64 << 10, 200);
