@@ -132,6 +132,14 @@ enum err file_write(struct file *f, const struct iovec *iov, int iov_count, uint
     return f->fs->ops->write(f, iov, iov_count, offset, ei);
 }
 
+enum err file_write_bytes(struct file *f, const void *data, size_t size, uint64_t offset,
+                          struct errinfo *ei)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
+
+    return file_write(f, &iov, 1, offset, ei);
+}
+
 enum err file_sync(struct file *f, struct errinfo *ei)
 {
     return f->fs->ops->sync(f, ei);

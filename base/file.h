@@ -61,6 +61,9 @@ MUST_USE enum err file_read_some(struct file *f, void *buffer, size_t size, uint
  * part, of the range may have been written. iov is not changed. */
 MUST_USE enum err file_write(struct file *f, const struct iovec *iov, int iov_count,
                              uint64_t offset, struct errinfo *ei);
+/* The same for one run of bytes. */
+MUST_USE enum err file_write_bytes(struct file *f, const void *data, size_t size, uint64_t offset,
+                                   struct errinfo *ei);
 /* fdatasync. After a failure the caller must not trust any unsynced write of this file. */
 MUST_USE enum err file_sync(struct file *f, struct errinfo *ei);
 /* file_write() then file_sync(), as one linked submission where the back end can. The log's one

@@ -123,14 +123,6 @@ static enum err epoch_draw(uint64_t *out, struct errinfo *ei)
     return ERR_OK;
 }
 
-static enum err write_bytes(struct file *file, const void *data, size_t size, uint64_t offset,
-                            struct errinfo *ei)
-{
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-
-    return file_write(file, &iov, 1, offset, ei);
-}
-
 enum err sealed_writer_create(struct fs *fs, const char *path,
                               const struct sealed_identity *identity, struct sealed_file **out_file,
                               struct sealed_writer **out, struct errinfo *ei)
@@ -151,7 +143,7 @@ enum err sealed_writer_create(struct fs *fs, const char *path,
         e = writer_new(f, &w, ei);
     if (e == ERR_OK) {
         sealed_header_encode(&f->identity, header);
-        e = write_bytes(f->file, header, sizeof header, 0, ei);
+        e = file_write_bytes(f->file, header, sizeof header, 0, ei);
     }
     if (e != ERR_OK) {
         sealed_writer_free(w);
@@ -591,7 +583,7 @@ enum err sealed_writer_slice(struct sealed_writer *w, uint64_t sequence, struct 
     ASSERT(e != ERR_CORRUPT); /* we made it */
     if (e != ERR_OK)
         return errinfo_set(ei, e, 0, "slice of %s", sealed_file_path(w->file));
-    e = write_bytes(w->file->file, w->image.data, w->image.size, w->size, ei);
+    e = file_write_bytes(w->file->file, w->image.data, w->image.size, w->size, ei);
     if (e != ERR_OK) {
         free(slice);
         return e;
@@ -653,7 +645,7 @@ enum err sealed_writer_finish(struct sealed_writer *w, struct errinfo *ei)
     writer_append(&w->image, trailer, sizeof trailer);
     if (w->image.failed)
         return errinfo_set(ei, ERR_NOMEM, 0, "footer of %s", sealed_file_path(w->file));
-    e = write_bytes(w->file->file, w->image.data, w->image.size, w->size, ei);
+    e = file_write_bytes(w->file->file, w->image.data, w->image.size, w->size, ei);
     if (e != ERR_OK)
         return e;
     w->size += w->image.size;

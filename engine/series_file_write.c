@@ -157,14 +157,6 @@ static enum err epoch_draw(uint64_t *out, struct errinfo *ei)
     return ERR_OK;
 }
 
-static enum err write_bytes(struct file *file, const void *data, size_t size, uint64_t offset,
-                            struct errinfo *ei)
-{
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
-
-    return file_write(file, &iov, 1, offset, ei);
-}
-
 /* Without a file yet; NULL without memory. */
 static struct series_file_writer *writer_new(struct fs *fs, const char *path)
 {
@@ -204,7 +196,7 @@ enum err series_file_create(struct fs *fs, const char *path,
         w->epoch = id.epoch;
         w->size = sizeof header;
         series_file_header_encode(&id, header);
-        e = write_bytes(w->file, header, sizeof header, 0, ei);
+        e = file_write_bytes(w->file, header, sizeof header, 0, ei);
     }
     if (e != ERR_OK) {
         series_file_writer_free(w); /* the file, if any, is debris: nothing names it */
@@ -238,8 +230,8 @@ static enum err tail_restore(struct series_file_writer *w, const struct series_i
     if (e == ERR_OK && size > image->end)
         e = file_truncate(w->file, image->end, ei);
     if (e == ERR_OK && durable_size < image->end)
-        e = write_bytes(w->file, image->data + durable_size, (size_t)(image->end - durable_size),
-                        durable_size, ei);
+        e = file_write_bytes(w->file, image->data + durable_size,
+                             (size_t)(image->end - durable_size), durable_size, ei);
     if (e == ERR_OK)
         e = file_sync(w->file, ei);
     return e;
@@ -574,7 +566,7 @@ enum err series_file_batch(struct series_file_writer *w, uint64_t sequence, stru
     h.payload_crc = series_batch_crc(w->epoch, w->size, w->image.data + sizeof zero,
                                      w->image.size - sizeof zero);
     series_batch_header_encode(&h, w->image.data);
-    e = write_bytes(w->file, w->image.data, w->image.size, w->size, ei);
+    e = file_write_bytes(w->file, w->image.data, w->image.size, w->size, ei);
     if (e != ERR_OK)
         return e;
     w->size += w->image.size;
