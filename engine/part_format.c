@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "engine/codec_internal.h"
+#include "engine/fixed_bytes_internal.h"
 
 static const uint8_t part_magic[8] = {'R', 'I', 'M', 'P', 'A', 'R', 'T', '\n'};
 
@@ -31,11 +32,6 @@ const char *part_section_name(enum part_section section)
         "series",      "fingerprints", "fingerprint table", "timestamp columns", "chunk index"};
 
     return names[section];
-}
-
-static void put(uint8_t *at, uint64_t v, size_t size)
-{
-    memcpy(at, &v, size);
 }
 
 static uint32_t get32(const uint8_t *at)
@@ -52,8 +48,8 @@ uint32_t part_page_crc(const uint8_t *data, size_t size, uint64_t id, uint64_t o
 {
     uint8_t place[16];
 
-    put(place, id, 8);
-    put(place + 8, offset, 8);
+    fixed_put(place, id, 8);
+    fixed_put(place + 8, offset, 8);
     return crc32c_extend(crc32c(data, size), place, sizeof place);
 }
 
@@ -70,10 +66,10 @@ void part_header_encode(enum part_file file, uint64_t id, uint8_t out[PART_HEADE
 {
     memset(out, 0, PART_HEADER_SIZE);
     memcpy(out, part_magic, sizeof part_magic);
-    put(out + 8, PART_VERSION, 4);
-    put(out + 12, file, 4);
-    put(out + 16, id, 8);
-    put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
+    fixed_put(out + 8, PART_VERSION, 4);
+    fixed_put(out + 12, file, 4);
+    fixed_put(out + 16, id, 8);
+    fixed_put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
 }
 
 enum err part_header_decode(const uint8_t in[PART_HEADER_SIZE], enum part_file file,

@@ -33,6 +33,7 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
+#include "engine/fixed_bytes_internal.h"
 #include "wal/wal.h"
 
 static const uint8_t file_magic[8] = {'R', 'I', 'M', 'S', 'E', 'A', 'L', '1'};
@@ -45,11 +46,6 @@ enum {
     SLICE_CRC_AT = SEALED_SLICE_HEADER_SIZE - 4,
     TRAILER_CRC_AT = SEALED_TRAILER_SIZE - 4,
 };
-
-static void put(uint8_t *at, uint64_t v, size_t size)
-{
-    memcpy(at, &v, size);
-}
 
 uint32_t sealed_crc(uint64_t epoch, uint64_t offset, const void *data, size_t size)
 {
@@ -64,15 +60,15 @@ void sealed_header_encode(const struct sealed_identity *id, uint8_t out[SEALED_H
 {
     memset(out, 0, SEALED_HEADER_SIZE);
     memcpy(out, file_magic, sizeof file_magic);
-    put(out + 8, SEALED_VERSION, 2);
-    put(out + 10, (uint64_t)id->kind, 1);
-    put(out + 11, CODEC_VERSION, 1);
-    put(out + 20, id->shard_count, 4);
-    put(out + 24, id->shard, 4);
-    put(out + 32, id->secret_id, 8);
-    put(out + 40, id->epoch, 8);
-    put(out + 48, id->number, 8);
-    put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
+    fixed_put(out + 8, SEALED_VERSION, 2);
+    fixed_put(out + 10, (uint64_t)id->kind, 1);
+    fixed_put(out + 11, CODEC_VERSION, 1);
+    fixed_put(out + 20, id->shard_count, 4);
+    fixed_put(out + 24, id->shard, 4);
+    fixed_put(out + 32, id->secret_id, 8);
+    fixed_put(out + 40, id->epoch, 8);
+    fixed_put(out + 48, id->number, 8);
+    fixed_put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
 }
 
 static bool identity_possible(const struct sealed_identity *id)
@@ -126,18 +122,18 @@ void sealed_slice_header_encode(const struct sealed_slice_header *h,
 {
     memset(out, 0, SEALED_SLICE_HEADER_SIZE);
     memcpy(out, sealed_slice_magic, SEALED_MAGIC_SIZE);
-    put(out + 4, h->index, 4);
-    put(out + 8, h->epoch, 8);
-    put(out + 16, h->sequence, 8);
-    put(out + 24, (uint64_t)h->min_time_ms, 8);
-    put(out + 32, (uint64_t)h->max_time_ms, 8);
-    put(out + 40, h->sample_count, 8);
-    put(out + 48, h->size, 4);
-    put(out + 52, h->chunk_count, 4);
-    put(out + 56, h->group_count, 4);
-    put(out + 60, h->table_size, 4);
-    put(out + 64, h->payload_crc, 4);
-    put(out + SLICE_CRC_AT, crc32c(out, SLICE_CRC_AT), 4);
+    fixed_put(out + 4, h->index, 4);
+    fixed_put(out + 8, h->epoch, 8);
+    fixed_put(out + 16, h->sequence, 8);
+    fixed_put(out + 24, (uint64_t)h->min_time_ms, 8);
+    fixed_put(out + 32, (uint64_t)h->max_time_ms, 8);
+    fixed_put(out + 40, h->sample_count, 8);
+    fixed_put(out + 48, h->size, 4);
+    fixed_put(out + 52, h->chunk_count, 4);
+    fixed_put(out + 56, h->group_count, 4);
+    fixed_put(out + 60, h->table_size, 4);
+    fixed_put(out + 64, h->payload_crc, 4);
+    fixed_put(out + SLICE_CRC_AT, crc32c(out, SLICE_CRC_AT), 4);
 }
 
 bool sealed_slice_header_decode(const uint8_t data[SEALED_SLICE_HEADER_SIZE],
@@ -445,11 +441,11 @@ bool sealed_directory_decode(const uint8_t *data, size_t size, const struct seal
 void sealed_trailer_encode(const struct sealed_trailer *t, uint8_t out[SEALED_TRAILER_SIZE])
 {
     memset(out, 0, SEALED_TRAILER_SIZE);
-    put(out, t->footer_size, 8);
-    put(out + 8, t->epoch, 8);
-    put(out + 16, t->footer_crc, 4);
+    fixed_put(out, t->footer_size, 8);
+    fixed_put(out + 8, t->epoch, 8);
+    fixed_put(out + 16, t->footer_crc, 4);
     memcpy(out + 20, sealed_footer_magic, SEALED_MAGIC_SIZE);
-    put(out + TRAILER_CRC_AT, crc32c(out, TRAILER_CRC_AT), 4);
+    fixed_put(out + TRAILER_CRC_AT, crc32c(out, TRAILER_CRC_AT), 4);
 }
 
 bool sealed_trailer_decode(const uint8_t data[SEALED_TRAILER_SIZE], struct sealed_trailer *out)

@@ -19,6 +19,8 @@
 #include <string.h>
 
 #include "base/checksum.h"
+#include "engine/fixed_bytes_internal.h"
+#include "engine/sealed_format_internal.h" /* the checksum with a place */
 #include "wal/wal.h"
 
 static const uint8_t file_magic[8] = {'R', 'I', 'M', 'S', 'E', 'R', 'I', '1'};
@@ -30,23 +32,18 @@ enum {
     BATCH_CRC_AT = SERIES_FILE_BATCH_HEADER_SIZE - 4,
 };
 
-static void put(uint8_t *at, uint64_t v, size_t size)
-{
-    memcpy(at, &v, size);
-}
-
 void series_file_header_encode(const struct series_file_identity *id,
                                uint8_t out[SERIES_FILE_HEADER_SIZE])
 {
     memset(out, 0, SERIES_FILE_HEADER_SIZE);
     memcpy(out, file_magic, sizeof file_magic);
-    put(out + 8, SERIES_FILE_VERSION, 2);
-    put(out + 20, id->shard_count, 4);
-    put(out + 24, id->shard, 4);
-    put(out + 32, id->secret_id, 8);
-    put(out + 40, id->epoch, 8);
-    put(out + 48, id->number, 8);
-    put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
+    fixed_put(out + 8, SERIES_FILE_VERSION, 2);
+    fixed_put(out + 20, id->shard_count, 4);
+    fixed_put(out + 24, id->shard, 4);
+    fixed_put(out + 32, id->secret_id, 8);
+    fixed_put(out + 40, id->epoch, 8);
+    fixed_put(out + 48, id->number, 8);
+    fixed_put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
 }
 
 enum err series_file_header_decode(const uint8_t *data, size_t size, const char *path,
@@ -89,12 +86,12 @@ void series_batch_header_encode(const struct series_batch_header *h,
 {
     memset(out, 0, SERIES_FILE_BATCH_HEADER_SIZE);
     memcpy(out, batch_magic, sizeof batch_magic);
-    put(out + 4, h->index, 4);
-    put(out + 8, h->epoch, 8);
-    put(out + 16, h->sequence, 8);
-    put(out + 24, h->size, 4);
-    put(out + 28, h->payload_crc, 4);
-    put(out + BATCH_CRC_AT, crc32c(out, BATCH_CRC_AT), 4);
+    fixed_put(out + 4, h->index, 4);
+    fixed_put(out + 8, h->epoch, 8);
+    fixed_put(out + 16, h->sequence, 8);
+    fixed_put(out + 24, h->size, 4);
+    fixed_put(out + 28, h->payload_crc, 4);
+    fixed_put(out + BATCH_CRC_AT, crc32c(out, BATCH_CRC_AT), 4);
 }
 
 bool series_batch_header_decode(const uint8_t *data, size_t size, struct series_batch_header *out)
@@ -120,7 +117,5 @@ bool series_batch_header_decode(const uint8_t *data, size_t size, struct series_
 
 uint32_t series_batch_crc(uint64_t epoch, uint64_t offset, const void *data, size_t size)
 {
-    uint64_t place[2] = {epoch, offset};
-
-    return crc32c_extend(crc32c(place, sizeof place), data, size);
+    return sealed_crc(epoch, offset, data, size);
 }
