@@ -37,6 +37,16 @@ int labels_compare(const struct labels *a, const struct labels *b)
     return a->count < b->count ? -1 : a->count > b->count;
 }
 
+bool labels_are_canonical(const struct labels *l)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        if (l->items[i].value.size == 0 ||
+            (i > 0 && str_compare(l->items[i - 1].name, l->items[i].name) >= 0))
+            return false;
+    }
+    return true;
+}
+
 bool labels_equal(const struct labels *a, const struct labels *b)
 {
     if (a->count != b->count)

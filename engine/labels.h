@@ -26,6 +26,8 @@ struct labels {
 
 #define LABEL_METRIC_NAME STR_LITERAL("__name__")
 
+/* Whether a set from elsewhere is as said above. */
+bool labels_are_canonical(const struct labels *l);
 /* The value of `name`, or the empty string. */
 struct str labels_get(const struct labels *l, struct str name);
 /* Prometheus's order: pair by pair, name then value, a shorter prefix first. */

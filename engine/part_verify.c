@@ -318,16 +318,6 @@ static enum err verify_data_pages(struct verify *v)
     return e;
 }
 
-static bool labels_are_canonical(const struct labels *l)
-{
-    for (size_t i = 0; i < l->count; i++) {
-        if (l->items[i].value.size == 0 ||
-            (i > 0 && str_compare(l->items[i - 1].name, l->items[i].name) >= 0))
-            return false;
-    }
-    return true;
-}
-
 /* Labels, by value, of the series before. */
 struct previous {
     struct arena arena;

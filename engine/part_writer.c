@@ -195,16 +195,6 @@ static enum err previous_keep(struct part_writer *w, const struct labels *labels
     return ERR_OK;
 }
 
-static bool labels_are_canonical(const struct labels *l)
-{
-    for (size_t i = 0; i < l->count; i++) {
-        if (l->items[i].value.size == 0 ||
-            (i > 0 && str_compare(l->items[i - 1].name, l->items[i].name) >= 0))
-            return false;
-    }
-    return true;
-}
-
 enum err part_writer_series(struct part_writer *w, const struct labels *labels,
                             struct hash128 fingerprint, struct errinfo *ei)
 {
