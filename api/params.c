@@ -8,17 +8,6 @@
 #include "engine/labels.h"
 #include "promql/ast.h"
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 enum err percent_decode(struct str text, bool plus_is_space, struct arena *arena, struct str *out,
                         struct errinfo *ei)
 {
@@ -31,8 +20,8 @@ enum err percent_decode(struct str text, bool plus_is_space, struct arena *arena
         char c = text.data[i];
 
         if (c == '%') {
-            int high = i + 1 < text.size ? hex_value(text.data[i + 1]) : -1;
-            int low = i + 2 < text.size ? hex_value(text.data[i + 2]) : -1;
+            int high = i + 1 < text.size ? hex_digit_value(text.data[i + 1]) : -1;
+            int low = i + 2 < text.size ? hex_digit_value(text.data[i + 2]) : -1;
 
             if (high < 0 || low < 0) {
                 struct str bad = {text.data + i, text.size - i < 3 ? text.size - i : 3};
@@ -358,9 +347,9 @@ static bool escape_read(struct str text, size_t *pos, uint32_t *out)
             *out = rune;
             return true;
         }
-        if (hex_value(c) < 0)
+        if (hex_digit_value(c) < 0)
             return false;
-        rune = rune << 4 | (uint32_t)hex_value(c);
+        rune = rune << 4 | (uint32_t)hex_digit_value(c);
     }
     return false; /* no underscore within six characters, as in Prometheus */
 }

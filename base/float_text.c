@@ -175,14 +175,6 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static int hex_value(char c)
-{
-    if (is_digit(c))
-        return c - '0';
-    c = lower(c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static size_t skip_digits(struct float_text *t)
 {
     const char *start = t->pos;
@@ -261,7 +253,7 @@ static bool parse_hex(struct float_text t, double *out)
     bool any = false, point = false, sticky = false;
 
     for (; t.pos < t.end; t.pos++) {
-        int digit = hex_value(*t.pos);
+        int digit = hex_digit_value(*t.pos);
 
         if (*t.pos == '.' && !point) {
             point = true;

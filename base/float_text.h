@@ -26,5 +26,16 @@ size_t float_format_json(double v, char *out);
  * "nan" (Go's bits) in any case. No underscores. False when the text is not a number; overflow
  * gives +-Inf and true. */
 bool float_parse(struct str text, double *out);
+/* 0 to 15 for a hexadecimal digit of either case, -1 for any other character. */
+static inline int hex_digit_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
 
 #endif

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/float_text.h"
 #include "engine/labels.h"
 #include "promql/ast.h"
 
@@ -123,17 +124,6 @@ const char *text_quote(struct str text, struct arena *arena)
     return out != NULL ? out : "\"...\"";
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* Reads `count` digits of `base` from *p; false when there are not that many. */
 static bool read_digits(struct str *s, unsigned count, unsigned base, uint32_t *out)
 {
@@ -142,7 +132,7 @@ static bool read_digits(struct str *s, unsigned count, unsigned base, uint32_t *
     if (s->size < count)
         return false;
     for (unsigned i = 0; i < count; i++) {
-        int digit = hex_digit(s->data[i]);
+        int digit = hex_digit_value(s->data[i]);
 
         if (digit < 0 || (unsigned)digit >= base)
             return false;
