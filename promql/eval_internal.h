@@ -194,6 +194,9 @@ struct column_batch {
     uint32_t unit;
     bool stable_strings; /* as in struct batch */
 };
+/* A batch without rows yet, with room in the columns' arena for one of each column. */
+MUST_USE enum err eval_batch_init(struct batch *out, const struct grid *grid,
+                                  const struct column_batch *columns, struct errinfo *ei);
 struct column_sink {
     enum err (*push)(struct column_sink *sink, struct column_batch *batch, struct errinfo *ei);
 };

@@ -231,15 +231,11 @@ static enum err columns_push(struct column_sink *sink, struct column_batch *colu
                              struct errinfo *ei)
 {
     struct range_sink *s = (struct range_sink *)sink;
-    struct batch b = {.grid = &s->run.plan->grid,
-                      .arena = columns->arena,
-                      .unit = columns->unit,
-                      .stable_strings = columns->stable_strings};
-    enum err e = ERR_OK;
+    struct batch b;
+    enum err e = eval_batch_init(&b, &s->run.plan->grid, columns, ei);
 
-    b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);
-    if (b.rows == NULL)
-        return arena_refused(b.arena, ei);
+    if (e != ERR_OK)
+        return e;
     for (size_t i = 0; i < columns->count && e == ERR_OK; i++) {
         if (columns->columns[i].count > 0)
             e = series_run(s, &columns->labels[i], false, &columns->columns[i], &b, ei);

@@ -252,20 +252,31 @@ static enum err select_fill(const struct select_sink *s, const struct column *c,
     return e;
 }
 
+enum err eval_batch_init(struct batch *out, const struct grid *grid,
+                         const struct column_batch *columns, struct errinfo *ei)
+{
+    struct row *rows = ARENA_ARRAY(columns->arena, columns->count, struct row);
+
+    if (rows == NULL)
+        return arena_refused(columns->arena, ei);
+    *out = (struct batch){.rows = rows,
+                          .grid = grid,
+                          .arena = columns->arena,
+                          .unit = columns->unit,
+                          .stable_strings = columns->stable_strings};
+    return ERR_OK;
+}
+
 static enum err select_push(struct column_sink *sink, struct column_batch *columns,
                             struct errinfo *ei)
 {
     struct select_sink *s = (struct select_sink *)sink;
     const struct grid *grid = &s->plan->grid;
-    struct batch b = {.grid = grid,
-                      .arena = columns->arena,
-                      .unit = columns->unit,
-                      .stable_strings = columns->stable_strings};
-    enum err e = ERR_OK;
+    struct batch b;
+    enum err e = eval_batch_init(&b, grid, columns, ei);
 
-    b.rows = ARENA_ARRAY(b.arena, columns->count, struct row);
-    if (b.rows == NULL)
-        return arena_refused(b.arena, ei);
+    if (e != ERR_OK)
+        return e;
     for (size_t i = 0; i < columns->count && e == ERR_OK; i++) {
         struct row *row = &b.rows[b.count];
 
