@@ -175,6 +175,17 @@ static void vector_row_write(struct query_run *q, struct byte_writer *w)
     writer_u8(w, '}');
 }
 
+/* What stands behind the result. */
+static void end_write(struct byte_writer *w, const struct query_run *q)
+{
+    if (q->want_stats)
+        stats_write(w, q);
+    json_write_raw(w, "}");
+    strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
+    strings_write(w, q, ANNOTATION_INFO, "infos", "info");
+    json_write_raw(w, "}");
+}
+
 static enum err query_fill(struct stream_source *source, struct byte_writer *w, bool *done,
                            struct errinfo *ei)
 {
@@ -192,12 +203,7 @@ static enum err query_fill(struct stream_source *source, struct byte_writer *w, 
     if (q->row < rows)
         return ERR_OK;
     json_write_raw(w, "]");
-    if (q->want_stats)
-        stats_write(w, q);
-    json_write_raw(w, "}");
-    strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
-    strings_write(w, q, ANNOTATION_INFO, "infos", "info");
-    json_write_raw(w, "}");
+    end_write(w, q);
     *done = true;
     return ERR_OK;
 }
@@ -216,12 +222,7 @@ static void single_write(struct byte_writer *w, const struct query_run *q)
         json_write_string(w, result->string);
         writer_u8(w, ']');
     }
-    if (q->want_stats)
-        stats_write(w, q);
-    json_write_raw(w, "}");
-    strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
-    strings_write(w, q, ANNOTATION_INFO, "infos", "info");
-    json_write_raw(w, "}");
+    end_write(w, q);
 }
 
 static void result_reply(struct http_request *r, struct query_run *q)
