@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 #include "wal/format_internal.h"
 
 #define T0 KIT_NOW_MS
@@ -36,24 +37,6 @@ static int64_t time_of(size_t i)
 static double value_of(size_t series, size_t i)
 {
     return i % 7 == 0 ? double_from_bits(STALE_NAN_BITS) : (double)(series * 1000 + i) / 100;
-}
-
-static struct fs *fs_new(uint64_t seed)
-{
-    struct fs *fs;
-    struct errinfo ei = {0};
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
-
-static struct fs *fs_after(struct fs *fs, enum fs_sim_loss loss, uint64_t seed)
-{
-    struct fs *after;
-    struct errinfo ei = {0};
-
-    CHECK_OK(fs_sim_after_crash(fs, loss, seed, &after, &ei), &ei);
-    return after;
 }
 
 /* One request with new samples of some series; true when it was acknowledged. */
@@ -115,7 +98,7 @@ static void check_model(struct kit *k, const struct model *m)
 /* Reopens what is left of `fs`, checks it, writes more, loses the power again, checks again. */
 static void recover_twice(struct fs *fs, struct model m, enum fs_sim_loss loss, uint64_t seed)
 {
-    struct fs *first = fs_after(fs, loss, seed), *second;
+    struct fs *first = test_fs_after(fs, loss, seed), *second;
     struct kit k;
 
     kit_open(&k, first, NULL);
@@ -123,7 +106,7 @@ static void recover_twice(struct fs *fs, struct model m, enum fs_sim_loss loss, 
     for (size_t round = 0; round < 3; round++)
         CHECK(send_round(&k, &m, round));
     kit_abandon(&k);
-    second = fs_after(first, seed % 2 ? FS_SIM_DROP_ALL : FS_SIM_DROP_RANDOM, seed);
+    second = test_fs_after(first, seed % 2 ? FS_SIM_DROP_ALL : FS_SIM_DROP_RANDOM, seed);
     kit_open(&k, second, NULL);
     check_model(&k, &m);
     CHECK(send_round(&k, &m, 1));
@@ -135,7 +118,7 @@ static void recover_twice(struct fs *fs, struct model m, enum fs_sim_loss loss, 
 /* True when the fault was hit. */
 static bool crash_at(uint64_t op, uint64_t seed)
 {
-    struct fs *fs = fs_new(seed);
+    struct fs *fs = test_fs_new(seed);
     struct model m = {0};
     struct kit k;
     bool hit;
@@ -172,7 +155,7 @@ static void test_io_error_everywhere(void **state)
 
     (void)state;
     for (uint64_t op = 8;; op++) {
-        struct fs *fs = fs_new(test_random_u64(&r)), *after;
+        struct fs *fs = test_fs_new(test_random_u64(&r)), *after;
         struct model m = {0};
         struct kit k;
         bool hit;
@@ -187,7 +170,7 @@ static void test_io_error_everywhere(void **state)
         hit = fs_sim_fault_hit(fs);
         check_model(&k, &m);
         kit_abandon(&k);
-        after = fs_after(fs, FS_SIM_DROP_ALL, 1);
+        after = test_fs_after(fs, FS_SIM_DROP_ALL, 1);
         kit_open(&k, after, NULL);
         check_model(&k, &m);
         kit_close(&k);
@@ -201,7 +184,7 @@ static void test_io_error_everywhere(void **state)
 /* A full disk: 503, then the same request again succeeds once there is room, and is durable. */
 static void test_no_space_then_power_loss(void **state)
 {
-    struct fs *fs = fs_new(3), *after;
+    struct fs *fs = test_fs_new(3), *after;
     struct model m = {0};
     struct kit k;
     char name[64];
@@ -228,7 +211,7 @@ static void test_no_space_then_power_loss(void **state)
     CHECK(k.result.refused_count == 0 && k.result.repeat_count > 0);
     CHECK_OK(kit_wait(&k), &k.ei);
     kit_abandon(&k);
-    after = fs_after(fs, FS_SIM_DROP_ALL, 4);
+    after = test_fs_after(fs, FS_SIM_DROP_ALL, 4);
     kit_open(&k, after, NULL);
     check_model(&k, &m);
     kit_close(&k);
@@ -253,7 +236,7 @@ static void answer_done(struct wal_waiter *waiter, enum err code)
 /* A retry while the first attempt's sync is still running must not be acknowledged before it. */
 static void test_retry_during_slow_sync(void **state)
 {
-    struct fs *fs = fs_new(5), *lost, *kept;
+    struct fs *fs = test_fs_new(5), *lost, *kept;
     struct answer answers[2] = {0};
     uint64_t sequences[2][16];
     struct model m = {0}, none;
@@ -280,13 +263,13 @@ static void test_retry_during_slow_sync(void **state)
     while (!fs_sim_fault_hit(fs))
         (void)sched_yield();
     CHECK(atomic_load(&answers[0].count) == 0 && atomic_load(&answers[1].count) == 0);
-    lost = fs_after(fs, FS_SIM_DROP_ALL, 1); /* the power fails here: nothing was promised */
+    lost = test_fs_after(fs, FS_SIM_DROP_ALL, 1); /* the power fails here: nothing was promised */
     fs_sim_clear_fault(fs);
     while (atomic_load_explicit(&answers[0].count, memory_order_acquire) == 0 ||
            atomic_load_explicit(&answers[1].count, memory_order_acquire) == 0)
         (void)sched_yield();
     CHECK(answers[0].code == ERR_OK && answers[1].code == ERR_OK);
-    kept = fs_after(fs, FS_SIM_DROP_ALL, 1); /* here: both were */
+    kept = test_fs_after(fs, FS_SIM_DROP_ALL, 1); /* here: both were */
     kit_abandon(&k);
     none.sent[0] = m.sent[0];
     kit_open(&k, lost, NULL);
@@ -321,7 +304,7 @@ static void set_repeat_delay(struct kit *k, uint64_t ns)
 static void test_second_definition(void **state)
 {
     const struct engine_options one_shard = {.shard_count = 1};
-    struct fs *fs = fs_new(6);
+    struct fs *fs = test_fs_new(6);
     struct kit k;
 
     (void)state;
@@ -344,7 +327,7 @@ static void test_second_definition(void **state)
 static void test_definitions_lost(void **state)
 {
     const struct engine_options one_shard = {.shard_count = 1};
-    struct fs *fs = fs_new(7);
+    struct fs *fs = test_fs_new(7);
     struct kit k;
 
     (void)state;
@@ -355,7 +338,7 @@ static void test_definitions_lost(void **state)
     kit_abandon(&k); /* no second definition */
     flip_in_first_frame(fs);
     for (int restart = 0; restart < 3; restart++) {
-        struct fs *after = fs_after(fs, FS_SIM_KEEP_ALL, 1);
+        struct fs *after = test_fs_after(fs, FS_SIM_KEEP_ALL, 1);
 
         fs_free(fs);
         fs = after;
@@ -429,7 +412,7 @@ static size_t stored_count(struct kit *k, const struct model *m)
 static void flip_and_check(struct fs *fs, const struct model *m, uint64_t payload_at,
                            const struct frame_header *header, size_t total, size_t frame_samples)
 {
-    struct fs *damaged = fs_after(fs, FS_SIM_KEEP_ALL, 1);
+    struct fs *damaged = test_fs_after(fs, FS_SIM_KEEP_ALL, 1);
     struct errinfo ei = {0};
     struct kit k;
 
@@ -447,7 +430,7 @@ static void flip_and_check(struct fs *fs, const struct model *m, uint64_t payloa
 
 static void test_bit_flip_in_each_frame(void **state)
 {
-    struct fs *fs = fs_new(9);
+    struct fs *fs = test_fs_new(9);
     struct model m = {0};
     struct kit k;
     uint64_t size = 0, at = SEGMENT_HEADER_SIZE, frame_count = 0;

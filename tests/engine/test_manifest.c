@@ -11,18 +11,9 @@
 #include <string.h>
 
 #include "base/checksum.h"
-#include "base/file_sim.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 #include "tests/lib/test_support.h"
-
-static struct fs *sim_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
 
 static struct manifest_file random_file(struct test_random *r, uint64_t number)
 {
@@ -294,17 +285,9 @@ static void test_repeats_are_refused(void **state)
 
 /* ---- disk ---- */
 
-static const enum fs_sim_loss losses[] = {FS_SIM_KEEP_ALL, FS_SIM_DROP_ALL, FS_SIM_DROP_RANDOM,
-                                          FS_SIM_DROP_RANDOM, FS_SIM_DROP_RANDOM};
-enum { LOSS_COUNT = sizeof losses / sizeof losses[0] };
-
-static struct fs *after_crash(struct fs *fs, size_t loss, uint64_t seed)
+static struct fs *after_crash(struct fs *fs, size_t mode, uint64_t seed)
 {
-    struct errinfo ei = {0};
-    struct fs *after;
-
-    CHECK_OK(fs_sim_after_crash(fs, losses[loss], 10 * seed + loss, &after, &ei), &ei);
-    return after;
+    return test_fs_after(fs, test_crash_modes[mode].loss, 10 * seed + mode);
 }
 
 /* Which of the manifests is there; no other may be. */
@@ -335,7 +318,7 @@ static void replace_with_faults(enum fs_sim_fault fault)
     for (size_t i = 0; i < 3; i++)
         list[i] = random_manifest(&r, 40);
     for (uint64_t op = 0; hit; op++) {
-        struct fs *fs = sim_new(op + 1);
+        struct fs *fs = test_fs_new(op + 1);
         enum err first, e;
 
         CHECK(manifest_write(fs, &list[0], NULL) == ERR_OK);
@@ -343,15 +326,15 @@ static void replace_with_faults(enum fs_sim_fault fault)
         first = manifest_write(fs, &list[1], NULL);
         hit = fs_sim_fault_hit(fs);
         for (uint64_t again = 0; again < 40; again++) {
-            size_t loss = again % LOSS_COUNT;
+            size_t loss = again % TEST_CRASH_MODE_COUNT;
             struct fs *second = after_crash(fs, loss, op), *third;
             size_t found = manifest_found(second, list, 2);
 
             CHECK(found == 1 || first != ERR_OK);
             fs_sim_set_fault(second, FS_SIM_FAULT_CRASH,
-                             fs_sim_op_count(second) + again / LOSS_COUNT);
+                             fs_sim_op_count(second) + again / TEST_CRASH_MODE_COUNT);
             e = manifest_write(second, &list[2], NULL);
-            third = after_crash(second, (loss + op) % LOSS_COUNT, again);
+            third = after_crash(second, (loss + op) % TEST_CRASH_MODE_COUNT, again);
             found = manifest_found(third, list, 3);
             CHECK(found == 2 || e != ERR_OK);
             CHECK(manifest_write(third, &list[2], NULL) == ERR_OK);
@@ -439,7 +422,7 @@ static void test_debris(void **state)
     struct manifest_paths paths;
     char path[MANIFEST_PATH_SIZE];
     struct errinfo ei = {0};
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
 
     (void)state;
     hash_secret_init(&m.secret, 1);

@@ -9,32 +9,22 @@
 #include "engine/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 
 #define T0 KIT_NOW_MS
-
-static struct fs *fs_new(uint64_t seed)
-{
-    struct fs *fs;
-    struct errinfo ei = {0};
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
 
 /* The state after a crash; the old layer goes. */
 static struct fs *fs_crash(struct fs *fs, enum fs_sim_loss loss, uint64_t seed)
 {
-    struct fs *after;
-    struct errinfo ei = {0};
+    struct fs *after = test_fs_after(fs, loss, seed);
 
-    CHECK_OK(fs_sim_after_crash(fs, loss, seed, &after, &ei), &ei);
     fs_free(fs);
     return after;
 }
 
 static void test_restart(void **state)
 {
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new(1);
     struct kit k;
     const int64_t t[] = {T0, T0 + 1, T0 + 2};
     const double v[] = {0.1, NAN, -0.0};
@@ -69,7 +59,7 @@ static void test_restart(void **state)
 /* What was acknowledged is loaded even if the limit has become too small for it. */
 static void test_limit_lowered(void **state)
 {
-    struct fs *fs = fs_new(3);
+    struct fs *fs = test_fs_new(3);
     struct budget budget;
     struct kit k;
 
@@ -92,7 +82,7 @@ static void test_limit_lowered(void **state)
 /* A server may stop before replay: nothing is written, nothing is lost. */
 static void test_close_before_replay(void **state)
 {
-    struct fs *fs = fs_new(4);
+    struct fs *fs = test_fs_new(4);
     struct clock clock;
     struct engine_options options = {.fs = fs, .clock = &clock};
     struct errinfo ei = {0};
@@ -118,7 +108,7 @@ static void test_close_before_replay(void **state)
 /* The manifest decides, not the options. */
 static void test_manifest_rules(void **state)
 {
-    struct fs *fs = fs_new(2);
+    struct fs *fs = test_fs_new(2);
     struct kit k;
     struct hash_secret secret;
     struct errinfo ei = {0};
@@ -237,7 +227,7 @@ static void test_model(void **state)
 {
     struct test_random r = test_random_init(2026);
     struct model_series *model = calloc(MODEL_SERIES, sizeof *model);
-    struct fs *fs = fs_new(8);
+    struct fs *fs = test_fs_new(8);
     struct kit k;
 
     (void)state;

@@ -4,22 +4,13 @@
 #include <string.h>
 
 #include "base/checksum.h"
-#include "base/file_sim.h"
 #include "base/thread.h"
 #include "engine/sealed_format_internal.h"
 #include "tests/engine/sealed_twin.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 
 #define PATH "s.sealed"
-
-static struct fs *sim_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
 
 static void open_well(struct fs *fs, uint64_t durable, struct sealed_opened *o)
 {
@@ -46,7 +37,7 @@ static void test_round_trips(void **state)
 
     (void)state;
     for (int round = 0; round < 40; round++) {
-        struct fs *fs = sim_new(1);
+        struct fs *fs = test_fs_new(1);
         struct twin_file twin;
         struct sealed_opened o;
         bool finish = round % 2 == 0;
@@ -114,7 +105,7 @@ static void check_search(struct test_random *r, const struct sealed_opened *o,
 static void test_search(void **state)
 {
     struct test_random r = test_random_init(2);
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct twin_file twin;
     struct sealed_opened o;
 
@@ -132,7 +123,7 @@ static void test_search(void **state)
 static void test_timestamps_are_stored_once(void **state)
 {
     enum { SERIES = 1000, SAMPLES = 100 };
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct sealed_file *f;
     struct sealed_writer *w;
     struct sealed_slice *slice;
@@ -159,7 +150,7 @@ static void test_timestamps_are_stored_once(void **state)
 
 static void test_refused_chunks(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct sealed_file *f;
     struct sealed_writer *w;
     struct sealed_slice *slice;
@@ -192,32 +183,11 @@ static void test_refused_chunks(void **state)
 
 /* ---- damage ---- */
 
-static uint8_t *file_bytes(struct fs *fs, size_t *size)
-{
-    struct errinfo ei = {0};
-    struct file *f;
-    uint8_t *data;
-
-    *size = size_of(fs);
-    data = malloc(*size + 1);
-    CHECK(data != NULL);
-    CHECK_OK(file_open(fs, PATH, FILE_READ, &f, &ei), &ei);
-    CHECK_OK(file_read(f, data, *size, 0, &ei), &ei);
-    file_close(f);
-    return data;
-}
-
 static struct fs *fs_with(const uint8_t *data, size_t size)
 {
-    struct fs *fs = sim_new(1);
-    struct errinfo ei = {0};
-    struct iovec iov = {(void *)(uintptr_t)data, size};
-    struct file *f;
+    struct fs *fs = test_fs_new(1);
 
-    CHECK_OK(file_open(fs, PATH, FILE_CREATE, &f, &ei), &ei);
-    if (size > 0)
-        CHECK_OK(file_write(f, &iov, 1, 0, &ei), &ei);
-    file_close(f);
+    test_file_create(fs, PATH, data, size);
     return fs;
 }
 
@@ -245,7 +215,7 @@ static size_t slices_within(const uint8_t *data, size_t size, const struct twin_
 static void test_truncation_at_every_byte(void **state)
 {
     struct test_random r = test_random_init(4);
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct twin_file twin;
     size_t size, ends[4], bad, expected;
     struct sealed_opened o;
@@ -259,7 +229,7 @@ static void test_truncation_at_every_byte(void **state)
         ends[i] = o.slices[i]->offset + o.slices[i]->size;
     ends[3] = SIZE_MAX;
     sealed_opened_done(&o);
-    data = file_bytes(fs, &size);
+    data = test_file_read(fs, PATH, &size);
     for (size_t cut = 0; cut < size; cut++) {
         struct fs *short_fs = fs_with(data, cut);
         struct errinfo ei = {0};
@@ -326,7 +296,7 @@ static void test_bit_flips(void **state)
 
     (void)state;
     for (int finish = 0; finish < 2; finish++) {
-        struct fs *fs = sim_new(1);
+        struct fs *fs = test_fs_new(1);
         struct twin_file twin;
         struct sealed_opened o;
         size_t size;
@@ -335,7 +305,7 @@ static void test_bit_flips(void **state)
         twin_file_fill(&r, &twin, 3, 6, 8);
         twin_file_write(fs, PATH, &twin, finish == 1);
         open_well(fs, 0, &o);
-        data = file_bytes(fs, &size);
+        data = test_file_read(fs, PATH, &size);
         for (size_t bit = 0; bit < size * 8; bit++)
             check_flip(data, size, &twin, &o, bit);
         sealed_opened_done(&o);
@@ -347,7 +317,7 @@ static void test_bit_flips(void **state)
 
 static void test_other_files_are_refused(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct twin_file twin = {0};
     struct sealed_identity other[5];
     struct sealed_opened o;
@@ -372,7 +342,7 @@ static void test_other_files_are_refused(void **state)
         errinfo_clear(&ei);
         CHECK(sealed_open(fs, PATH, &other[i], 0, &o, &ei) == ERR_CORRUPT);
     }
-    data = file_bytes(fs, &size);
+    data = test_file_read(fs, PATH, &size);
     fs_free(fs);
     memcpy(header, data, sizeof header);
     header[8] = 2; /* a newer version, its checksum right */
@@ -416,7 +386,7 @@ static void *reader_thread(void *arg)
 static void test_readers_beside_a_writer(void **state)
 {
     struct test_random r = test_random_init(11);
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct thread readers[2] = {0};
     struct twin_file twin;
     struct shared s = {.twin = &twin};

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file_sim.h"
 #include "tests/engine/sealed_twin.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 
 #define DIR "d"
 #define PATH "d/s.sealed"
@@ -21,40 +21,6 @@ struct notes {
     uint64_t durable_size; /* as it was when the manifest named it last */
     size_t durable_slices;
 };
-
-struct crash_mode {
-    enum fs_sim_loss loss;
-    uint64_t seed;
-};
-
-static const struct crash_mode crash_modes[] = {{FS_SIM_KEEP_ALL, 1},
-                                                {FS_SIM_DROP_ALL, 2},
-                                                {FS_SIM_DROP_RANDOM, 3},
-                                                {FS_SIM_DROP_RANDOM, 4},
-                                                {FS_SIM_DROP_RANDOM, 5}};
-enum { CRASH_MODE_COUNT = sizeof crash_modes / sizeof crash_modes[0] };
-
-static struct fs *after_crash(struct fs *fs, size_t mode, uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *after;
-
-    CHECK_OK(fs_sim_after_crash(fs, crash_modes[mode].loss, crash_modes[mode].seed * 1000 + seed,
-                                &after, &ei),
-             &ei);
-    return after;
-}
-
-static struct fs *fs_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    CHECK_OK(fs_mkdir(fs, DIR, &ei), &ei);
-    CHECK_OK(fs_sync_dir(fs, ".", &ei), &ei);
-    return fs;
-}
 
 /* Appends the twin's slices from `first` on, syncs after every second one, finishes when asked. */
 static bool append(struct sealed_writer *w, const struct twin_file *twin, size_t first, bool finish,
@@ -142,13 +108,14 @@ static void restart_with_second_crash(struct fs *crashed, size_t mode, const str
     bool hit = true;
 
     for (uint64_t op = 0; hit; op++) {
-        struct fs *second = after_crash(crashed, mode, seed), *third;
+        struct fs *second = test_fs_after_crash(crashed, &test_crash_modes[mode], seed), *third;
         struct notes notes = *before;
 
         fs_sim_set_fault(second, FS_SIM_FAULT_CRASH, fs_sim_op_count(second) + op);
         (void)restart(second, twin, true, &notes);
         hit = fs_sim_fault_hit(second);
-        third = after_crash(second, (op + seed) % CRASH_MODE_COUNT, op);
+        third =
+            test_fs_after_crash(second, &test_crash_modes[(op + seed) % TEST_CRASH_MODE_COUNT], op);
         CHECK(restart(third, twin, false, &notes));
         CHECK(restart(third, twin, true, &notes));
         CHECK(restart(third, twin, false, &notes));
@@ -165,13 +132,13 @@ static void crash_everywhere(enum fs_sim_fault fault)
 
     twin_file_fill(&r, &twin, SLICES, 8, 20);
     for (uint64_t op = 0; hit; op++) {
-        struct fs *fs = fs_new(op + 1);
+        struct fs *fs = test_fs_new_with(op + 1, DIR);
         struct notes notes = {0};
 
         fs_sim_set_fault(fs, fault, fs_sim_op_count(fs) + op);
         (void)create_and_append(fs, &twin, true, &notes);
         hit = fs_sim_fault_hit(fs);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++)
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++)
             restart_with_second_crash(fs, m, &notes, &twin, op);
         fs_free(fs);
     }
@@ -193,7 +160,7 @@ static void test_error_at_every_operation(void **state)
 static void test_full_disk(void **state)
 {
     struct test_random r = test_random_init(10);
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
     struct sealed_file *f;
     struct sealed_writer *w;
     struct sealed_slice *slice;

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file_sim.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 #include "tests/lib/test_support.h"
 
 #define DIR "d"
@@ -255,17 +255,6 @@ static void check_postings(const struct series_image *image)
 
 /* ---- files ---- */
 
-static struct fs *fs_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    CHECK_OK(fs_mkdir(fs, DIR, &ei), &ei);
-    CHECK_OK(fs_sync_dir(fs, ".", &ei), &ei);
-    return fs;
-}
-
 static struct twin *twin_new(uint64_t seed, uint32_t id_stride)
 {
     struct twin *t = calloc(1, sizeof *t);
@@ -309,7 +298,7 @@ static void test_round_trips(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++) {
         struct twin *t = twin_new(seed, seed % 3 == 0 ? 1000003 : (uint32_t)(1 + seed % 3));
-        struct fs *fs = fs_new(1);
+        struct fs *fs = test_fs_new_with(1, DIR);
         struct series_image image;
         uint64_t size = write_batches(fs, t, (uint32_t)(seed % BATCHES_MAX), NULL);
         struct budget budget;
@@ -340,7 +329,7 @@ static void test_refused_input(void **state)
     struct series_file_writer *w;
     struct errinfo ei = {0};
     struct series_image image;
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
 
     (void)state;
     CHECK_OK(series_file_create(fs, PATH, &identity, &w, &ei), &ei);
@@ -370,28 +359,18 @@ static void test_refused_input(void **state)
 
 static uint8_t *file_bytes(struct fs *fs, size_t size)
 {
-    struct errinfo ei = {0};
-    uint8_t *data = malloc(size + 1);
-    struct file *f;
+    size_t got;
+    uint8_t *data = test_file_read(fs, PATH, &got);
 
-    CHECK(data != NULL);
-    CHECK_OK(file_open(fs, PATH, FILE_READ, &f, &ei), &ei);
-    CHECK_OK(file_read(f, data, size, 0, &ei), &ei);
-    file_close(f);
+    CHECK(got == size);
     return data;
 }
 
 static struct fs *fs_with(const uint8_t *data, size_t size)
 {
-    struct fs *fs = fs_new(1);
-    struct errinfo ei = {0};
-    struct iovec iov = {(void *)(uintptr_t)data, size};
-    struct file *f;
+    struct fs *fs = test_fs_new_with(1, DIR);
 
-    CHECK_OK(file_open(fs, PATH, FILE_CREATE, &f, &ei), &ei);
-    if (size > 0)
-        CHECK_OK(file_write(f, &iov, 1, 0, &ei), &ei);
-    file_close(f);
+    test_file_create(fs, PATH, data, size);
     return fs;
 }
 
@@ -400,7 +379,7 @@ static void test_truncation_at_every_byte(void **state)
 {
     enum { BATCHES = 2 };
     struct twin *t = twin_new(5, 1), *states = calloc(BATCHES + 1, sizeof *states);
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
     size_t size = write_batches(fs, t, BATCHES, states);
     uint8_t *data = file_bytes(fs, size);
 
@@ -431,7 +410,7 @@ static void test_bit_flips(void **state)
 {
     enum { BATCHES = 3 };
     struct twin *t = twin_new(6, 2), *states = calloc(BATCHES + 1, sizeof *states);
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
     size_t size = write_batches(fs, t, BATCHES, states);
     uint8_t *data = file_bytes(fs, size);
     struct test_random r = test_random_init(7);
@@ -475,17 +454,9 @@ struct life {
     uint32_t durable_batches;
 };
 
-static const enum fs_sim_loss losses[] = {FS_SIM_KEEP_ALL, FS_SIM_DROP_ALL, FS_SIM_DROP_RANDOM,
-                                          FS_SIM_DROP_RANDOM, FS_SIM_DROP_RANDOM};
-enum { LOSS_COUNT = sizeof losses / sizeof losses[0] };
-
-static struct fs *after_crash(struct fs *fs, size_t loss, uint64_t seed)
+static struct fs *after_crash(struct fs *fs, size_t mode, uint64_t seed)
 {
-    struct errinfo ei = {0};
-    struct fs *after;
-
-    CHECK_OK(fs_sim_after_crash(fs, losses[loss], 10 * seed + loss, &after, &ei), &ei);
-    return after;
+    return test_fs_after(fs, test_crash_modes[mode].loss, 10 * seed + mode);
 }
 
 /* Writes what is left of the batches, syncs after each. */
@@ -555,7 +526,7 @@ static void crash_everywhere(enum fs_sim_fault fault)
 {
     struct life *start = calloc(1, sizeof *start), *life = calloc(1, sizeof *life);
     struct twin *t = twin_new(11, 1);
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
     bool hit = true;
 
     CHECK(start != NULL && life != NULL);
@@ -567,19 +538,20 @@ static void crash_everywhere(enum fs_sim_fault fault)
 
         CHECK(first != NULL);
         *first = *start;
-        fs = fs_new(op + 1);
+        fs = test_fs_new_with(op + 1, DIR);
         fs_sim_set_fault(fs, fault, fs_sim_op_count(fs) + op);
         (void)life_first(first, fs);
         hit = fs_sim_fault_hit(fs);
         for (uint64_t again = 0; hit_again; again++) {
-            struct fs *second = after_crash(fs, again % LOSS_COUNT, op), *third;
+            struct fs *second = after_crash(fs, again % TEST_CRASH_MODE_COUNT, op), *third;
 
             *life = *first;
             fs_sim_set_fault(second, FS_SIM_FAULT_CRASH,
-                             fs_sim_op_count(second) + again / LOSS_COUNT);
+                             fs_sim_op_count(second) + again / TEST_CRASH_MODE_COUNT);
             (void)life_restart(life, second, true);
-            hit_again = fs_sim_fault_hit(second) || again % LOSS_COUNT != LOSS_COUNT - 1;
-            third = after_crash(second, (again + op) % LOSS_COUNT, again);
+            hit_again = fs_sim_fault_hit(second) ||
+                        again % TEST_CRASH_MODE_COUNT != TEST_CRASH_MODE_COUNT - 1;
+            third = after_crash(second, (again + op) % TEST_CRASH_MODE_COUNT, again);
             CHECK(life_restart(life, third, true));
             CHECK(life_restart(life, third, false));
             fs_free(third);
@@ -616,7 +588,7 @@ static struct twin *golden_twin(void)
 static void test_golden(void **state)
 {
     struct twin *t = golden_twin();
-    struct fs *fs = fs_new(1), *golden_fs;
+    struct fs *fs = test_fs_new_with(1, DIR), *golden_fs;
     size_t size = write_batches(fs, t, 3, NULL), golden_size;
     uint8_t *made = file_bytes(fs, size), *golden = malloc(size + 1);
     FILE *f = fopen(golden_path, "rb");
@@ -641,7 +613,7 @@ static void test_golden(void **state)
 static int write_golden(const char *path)
 {
     struct twin *t = golden_twin();
-    struct fs *fs = fs_new(1);
+    struct fs *fs = test_fs_new_with(1, DIR);
     size_t size = write_batches(fs, t, 3, NULL);
     uint8_t *data = file_bytes(fs, size);
     FILE *f = fopen(path, "wb");

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "tests/lib/test_fs.h"
 #include "tests/lib/test_support.h"
 
 enum { FAKE_WORDS_DEFAULT = 1 };
@@ -290,23 +291,15 @@ struct fake_owner *fake_replay_covered(struct fs *fs, uint32_t shard_count, uint
 
 size_t fake_file_read(struct fs *fs, const char *path, uint8_t **out)
 {
-    struct errinfo ei = {0};
-    struct file *f;
-    uint64_t size;
+    size_t size;
 
-    CHECK_OK(file_open(fs, path, FILE_READ, &f, &ei), &ei);
-    CHECK_OK(file_size(f, &size, &ei), &ei);
-    *out = malloc(size + 1);
-    CHECK(*out != NULL);
-    CHECK_OK(file_read(f, *out, size, 0, &ei), &ei);
-    file_close(f);
+    *out = test_file_read(fs, path, &size);
     return size;
 }
 
 void fake_file_write(struct fs *fs, const char *path, const void *data, size_t size)
 {
     struct errinfo ei = {0};
-    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = size};
     struct file *f;
     bool exists;
 
@@ -317,7 +310,7 @@ void fake_file_write(struct fs *fs, const char *path, const void *data, size_t s
         CHECK_OK(fs_unlink(fs, path, &ei), &ei);
     CHECK_OK(file_open(fs, path, FILE_CREATE, &f, &ei), &ei);
     if (size > 0)
-        CHECK_OK(file_write(f, &iov, 1, 0, &ei), &ei);
+        CHECK_OK(file_write_bytes(f, data, size, 0, &ei), &ei);
     CHECK_OK(file_sync(f, &ei), &ei);
     file_close(f);
     CHECK_OK(fs_sync_dir(fs, "wal", &ei), &ei);

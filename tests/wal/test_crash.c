@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file_sim.h"
 #include "base/log.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 #include "tests/lib/test_support.h"
 #include "tests/wal/fake_owner.h"
 
@@ -94,46 +94,17 @@ static bool live(struct fs *fs, struct promise *p, uint64_t writes, uint64_t see
     return live_with(fs, WAL_SYNC_ALWAYS, p, writes, seed, stop_at_error);
 }
 
-struct crash_mode {
-    enum fs_sim_loss loss;
-    uint64_t seed;
-};
-
-static const struct crash_mode crash_modes[] = {{FS_SIM_KEEP_ALL, 1},
-                                                {FS_SIM_DROP_ALL, 2},
-                                                {FS_SIM_DROP_RANDOM, 3},
-                                                {FS_SIM_DROP_RANDOM, 4},
-                                                {FS_SIM_DROP_RANDOM, 5}};
-enum { CRASH_MODE_COUNT = sizeof crash_modes / sizeof crash_modes[0] };
-
-static struct fs *after_crash(struct fs *fs, const struct crash_mode *mode, uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *after;
-
-    CHECK_OK(fs_sim_after_crash(fs, mode->loss, mode->seed * 1000 + seed, &after, &ei), &ei);
-    return after;
-}
-
-static struct fs *sim_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
-
 /* The life after the crash, itself cut at every operation, then one that must succeed. */
-static void recover_with_second_crash(struct fs *crashed, const struct crash_mode *mode,
+static void recover_with_second_crash(struct fs *crashed, const struct test_crash_mode *mode,
                                       const struct promise *before, uint64_t seed)
 {
     static const uint64_t steps[] = {1, 2, 3}; /* a different stride a seed: all are covered */
     uint64_t step = steps[seed % 3];
 
     for (uint64_t op = seed % step;; op += step) {
-        struct fs *second = after_crash(crashed, mode, seed);
-        const struct crash_mode *again = &crash_modes[(op + seed) % CRASH_MODE_COUNT];
+        struct fs *second = test_fs_after_crash(crashed, mode, seed);
+        const struct test_crash_mode *again =
+            &test_crash_modes[(op + seed) % TEST_CRASH_MODE_COUNT];
         struct promise *p = malloc(sizeof *p);
         struct fs *third;
         bool hit;
@@ -143,7 +114,7 @@ static void recover_with_second_crash(struct fs *crashed, const struct crash_mod
         fs_sim_set_fault(second, FS_SIM_FAULT_CRASH, fs_sim_op_count(second) + op);
         (void)live(second, p, 2, seed + 100, true);
         hit = fs_sim_fault_hit(second);
-        third = after_crash(second, again, op);
+        third = test_fs_after_crash(second, again, op);
         CHECK(live(third, p, 2, seed + 200, true));
         CHECK(live(third, p, 0, 0, true)); /* and the one after it sees all of that */
         fs_free(third);
@@ -159,7 +130,7 @@ static void test_power_loss_at_every_operation(void **state)
 {
     (void)state;
     for (uint64_t op = 0;; op++) {
-        struct fs *fs = sim_new(op + 1);
+        struct fs *fs = test_fs_new(op + 1);
         struct promise *p = calloc(1, sizeof *p);
         bool hit;
 
@@ -167,8 +138,8 @@ static void test_power_loss_at_every_operation(void **state)
         fs_sim_set_fault(fs, FS_SIM_FAULT_CRASH, op);
         (void)live(fs, p, 14, 7, true);
         hit = fs_sim_fault_hit(fs);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++)
-            recover_with_second_crash(fs, &crash_modes[m], p, op);
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++)
+            recover_with_second_crash(fs, &test_crash_modes[m], p, op);
         fs_free(fs);
         free(p);
         if (!hit)
@@ -181,7 +152,7 @@ static void test_error_at_every_operation(void **state)
 {
     (void)state;
     for (uint64_t op = 0;; op++) {
-        struct fs *fs = sim_new(op + 1);
+        struct fs *fs = test_fs_new(op + 1);
         struct promise *p = calloc(1, sizeof *p);
         bool hit;
 
@@ -189,9 +160,9 @@ static void test_error_at_every_operation(void **state)
         fs_sim_set_fault(fs, FS_SIM_FAULT_EIO, op);
         (void)live(fs, p, 14, 7, false);
         hit = fs_sim_fault_hit(fs);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++) {
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++) {
             struct promise *q = malloc(sizeof *q);
-            struct fs *after = after_crash(fs, &crash_modes[m], op);
+            struct fs *after = test_fs_after_crash(fs, &test_crash_modes[m], op);
 
             CHECK(q != NULL);
             *q = *p;
@@ -220,20 +191,20 @@ static void test_other_sync_modes_survive_a_kill(void **state)
         bool hit = true;
 
         for (uint64_t op = 0; hit; op++) {
-            struct fs *fs = sim_new(op + 1);
+            struct fs *fs = test_fs_new(op + 1);
             struct promise *p = calloc(1, sizeof *p);
 
             CHECK(p != NULL);
             fs_sim_set_fault(fs, faults[i % 2], op);
             (void)live_with(fs, modes[i / 2], p, 14, 7, faults[i % 2] == FS_SIM_FAULT_CRASH);
             hit = fs_sim_fault_hit(fs);
-            for (size_t m = 0; m < CRASH_MODE_COUNT; m++) {
-                struct fs *after = after_crash(fs, &crash_modes[m], op);
+            for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++) {
+                struct fs *after = test_fs_after_crash(fs, &test_crash_modes[m], op);
                 struct promise *q = malloc(sizeof *q);
 
                 CHECK(q != NULL);
                 *q = *p;
-                if (crash_modes[m].loss != FS_SIM_KEEP_ALL)
+                if (test_crash_modes[m].loss != FS_SIM_KEEP_ALL)
                     memset(q->entry, 0, sizeof q->entry);
                 CHECK(live(after, q, 3, 8, true));
                 CHECK(live(after, q, 0, 8, true));
@@ -252,7 +223,7 @@ static void test_failed_sync_then_power_loss(void **state)
     (void)state;
     for (uint64_t fail_op = 6; fail_op < 12; fail_op++) {
         for (uint64_t more = 1; more < 8; more++) {
-            struct fs *fs = sim_new(fail_op * 100 + more);
+            struct fs *fs = test_fs_new(fail_op * 100 + more);
             struct fake_owner *o = fake_new(SHARDS);
             struct wal_options options = fake_options(o, fs);
             struct promise *p = calloc(1, sizeof *p);
@@ -275,8 +246,8 @@ static void test_failed_sync_then_power_loss(void **state)
             }
             wal_abandon(w);
             fake_free(o);
-            for (size_t m = 0; m < CRASH_MODE_COUNT; m++)
-                recover_with_second_crash(fs, &crash_modes[m], p, fail_op + more);
+            for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++)
+                recover_with_second_crash(fs, &test_crash_modes[m], p, fail_op + more);
             fs_free(fs);
             free(p);
         }
@@ -309,7 +280,7 @@ static void wait_for_fault(struct fs *fs)
  * ends, and power loss in between owes nobody anything. */
 static void test_retry_during_slow_sync(void **state)
 {
-    struct fs *fs = sim_new(1), *after;
+    struct fs *fs = test_fs_new(1), *after;
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
     struct promise *p = calloc(1, sizeof *p);
@@ -333,12 +304,12 @@ static void test_retry_during_slow_sync(void **state)
     wal_wait(w, &retry.waiter);
     CHECK(first.calls == 0 && retry.calls == 0);
     CHECK(wal_durable_sequence(w, 0) == 3);
-    for (size_t m = 0; m < CRASH_MODE_COUNT; m++) {
+    for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++) {
         struct promise *q = malloc(sizeof *q);
 
         CHECK(q != NULL);
         *q = *p;
-        after = after_crash(fs, &crash_modes[m], m);
+        after = test_fs_after_crash(fs, &test_crash_modes[m], m);
         CHECK(live(after, q, 3, 9, true));
         CHECK(live(after, q, 0, 9, true));
         fs_free(after);
@@ -359,7 +330,7 @@ static void test_retry_during_slow_sync(void **state)
 static void test_backlog_during_slow_sync(void **state)
 {
     enum { WORDS = 1 << 14, ENTRY_BYTES = WORDS * 8 };
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
     struct errinfo ei = {0};
@@ -419,7 +390,7 @@ static void test_full_disk_at_every_operation(void **state)
 {
     (void)state;
     for (uint64_t op = 5; op < 24; op++) {
-        struct fs *fs = sim_new(op);
+        struct fs *fs = test_fs_new(op);
         struct fake_owner *o = fake_new(SHARDS);
         struct wal_options options = fake_options(o, fs);
         struct promise *p = calloc(1, sizeof *p);
@@ -448,8 +419,8 @@ static void test_full_disk_at_every_operation(void **state)
             CHECK(wal_wait_blocking(w, sequences, &ei) == ERR_NO_SPACE);
         }
         CHECK(file_count(fs) <= 4);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++) { /* power loss while it is full */
-            struct fs *after = after_crash(fs, &crash_modes[m], op);
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++) { /* power loss while it is full */
+            struct fs *after = test_fs_after_crash(fs, &test_crash_modes[m], op);
             struct promise *q = malloc(sizeof *q);
 
             CHECK(q != NULL);
@@ -473,8 +444,8 @@ static void test_full_disk_at_every_operation(void **state)
         promise_acknowledged(p, w, 0, 1);
         wal_abandon(w);
         fake_free(o);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++)
-            recover_with_second_crash(fs, &crash_modes[m], p, op);
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++)
+            recover_with_second_crash(fs, &test_crash_modes[m], p, op);
         fs_free(fs);
         free(p);
     }
@@ -483,7 +454,7 @@ static void test_full_disk_at_every_operation(void **state)
 /* A full disk at start: the log starts, refuses, and opens its segment when there is room. */
 static void test_start_on_a_full_disk(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct promise *p = calloc(1, sizeof *p);
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
@@ -510,7 +481,7 @@ static void test_start_on_a_full_disk(void **state)
 
 static void test_close_on_a_dead_disk(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS);
     struct wal_options options = fake_options(o, fs);
     struct errinfo ei = {0};

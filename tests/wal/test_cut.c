@@ -8,22 +8,13 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/file_sim.h"
 #include "base/log.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 #include "tests/lib/test_support.h"
 #include "tests/wal/fake_owner.h"
 
 enum { SHARDS = 3, SEQUENCE_MAX = 4096 };
-
-static struct fs *sim_new(uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *fs;
-
-    CHECK_OK(fs_sim_new(seed, &fs, &ei), &ei);
-    return fs;
-}
 
 static struct wal_stats stats_of(const struct wal *w)
 {
@@ -104,7 +95,7 @@ static struct wal *log_of_segments(struct fs *fs, struct fake_owner *o, uint32_t
 
 static void test_oldest_covered_segments_go(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS), *back;
     struct wal *w = log_of_segments(fs, o, 9, 4);
     struct wal_replay_result result;
@@ -131,7 +122,7 @@ static void test_oldest_covered_segments_go(void **state)
 
 static void test_newest_segment_stays(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS);
     struct wal *w = log_of_segments(fs, o, 3, 2);
     struct errinfo ei = {0};
@@ -157,7 +148,7 @@ static void test_newest_segment_stays(void **state)
 /* What replay finds is known to the cut as well as what was written since. */
 static void test_cut_after_restart(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS);
     const uint64_t covered[SHARDS] = {4, 4, 2};
     struct wal_options options;
@@ -187,7 +178,7 @@ static void test_cut_after_restart(void **state)
 /* The numbers go on above what is covered even if no file tells of it. */
 static void test_covered_beyond_the_log(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS), *back;
     const uint64_t covered[SHARDS] = {100, 1, 0};
     struct wal_options options = fake_options(o, fs);
@@ -214,7 +205,7 @@ static void test_covered_beyond_the_log(void **state)
 /* Loss is counted from the first entry that is not covered. */
 static void test_gaps_count_above_covered(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS), *back;
     struct wal_replay_result result;
     struct errinfo ei = {0};
@@ -358,27 +349,6 @@ static bool live(const struct life *life, struct promise *p)
     return well;
 }
 
-struct crash_mode {
-    enum fs_sim_loss loss;
-    uint64_t seed;
-};
-
-static const struct crash_mode crash_modes[] = {{FS_SIM_KEEP_ALL, 1},
-                                                {FS_SIM_DROP_ALL, 2},
-                                                {FS_SIM_DROP_RANDOM, 3},
-                                                {FS_SIM_DROP_RANDOM, 4},
-                                                {FS_SIM_DROP_RANDOM, 5}};
-enum { CRASH_MODE_COUNT = sizeof crash_modes / sizeof crash_modes[0] };
-
-static struct fs *after_crash(struct fs *fs, const struct crash_mode *mode, uint64_t seed)
-{
-    struct errinfo ei = {0};
-    struct fs *after;
-
-    CHECK_OK(fs_sim_after_crash(fs, mode->loss, mode->seed * 1000 + seed, &after, &ei), &ei);
-    return after;
-}
-
 static struct promise *promise_copy(const struct promise *p)
 {
     struct promise *copy = malloc(sizeof *copy);
@@ -397,7 +367,7 @@ static void live_well(struct fs *fs, struct promise *p, uint64_t writes, uint64_
 }
 
 /* The life after the crash, itself cut at every few operations, then lives that must succeed. */
-static void recover_with_second_crash(struct fs *crashed, const struct crash_mode *mode,
+static void recover_with_second_crash(struct fs *crashed, const struct test_crash_mode *mode,
                                       const struct promise *before, uint64_t seed)
 {
     static const uint64_t steps[] = {1, 2, 3}; /* a different stride a seed: all are covered */
@@ -405,13 +375,14 @@ static void recover_with_second_crash(struct fs *crashed, const struct crash_mod
     bool hit = true;
 
     for (uint64_t op = seed % step; hit; op += step) {
-        struct fs *second = after_crash(crashed, mode, seed), *third;
+        struct fs *second = test_fs_after_crash(crashed, mode, seed), *third;
         struct promise *p = promise_copy(before);
 
         fs_sim_set_fault(second, FS_SIM_FAULT_CRASH, fs_sim_op_count(second) + op);
         (void)live(&(struct life){second, WAL_SYNC_ALWAYS, 5, seed + 100, true}, p);
         hit = fs_sim_fault_hit(second);
-        third = after_crash(second, &crash_modes[(op + seed) % CRASH_MODE_COUNT], op);
+        third =
+            test_fs_after_crash(second, &test_crash_modes[(op + seed) % TEST_CRASH_MODE_COUNT], op);
         live_well(third, p, 4, seed + 200);
         live_well(third, p, 0, 0);
         fs_free(third);
@@ -426,14 +397,14 @@ static void test_power_loss_at_every_operation(void **state)
 
     (void)state;
     for (uint64_t op = 0; hit; op++) {
-        struct fs *fs = sim_new(op + 1);
+        struct fs *fs = test_fs_new(op + 1);
         struct promise *p = promise_copy(NULL);
 
         fs_sim_set_fault(fs, FS_SIM_FAULT_CRASH, op);
         (void)live(&(struct life){fs, WAL_SYNC_ALWAYS, 24, 11, true}, p);
         hit = fs_sim_fault_hit(fs);
-        for (size_t m = 0; m < CRASH_MODE_COUNT; m++)
-            recover_with_second_crash(fs, &crash_modes[m], p, op);
+        for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++)
+            recover_with_second_crash(fs, &test_crash_modes[m], p, op);
         fs_free(fs);
         free(p);
     }
@@ -450,17 +421,17 @@ static void test_error_at_every_operation(void **state)
         bool hit = true;
 
         for (uint64_t op = 0; hit; op++) {
-            struct fs *fs = sim_new(op + 1);
+            struct fs *fs = test_fs_new(op + 1);
             struct promise *p = promise_copy(NULL);
 
             fs_sim_set_fault(fs, FS_SIM_FAULT_EIO, op);
             (void)live(&(struct life){fs, modes[i], 24, 13, false}, p);
             hit = fs_sim_fault_hit(fs);
-            for (size_t m = 0; m < CRASH_MODE_COUNT; m++) {
-                struct fs *after = after_crash(fs, &crash_modes[m], op);
+            for (size_t m = 0; m < TEST_CRASH_MODE_COUNT; m++) {
+                struct fs *after = test_fs_after_crash(fs, &test_crash_modes[m], op);
                 struct promise *q = promise_copy(p);
 
-                if (modes[i] != WAL_SYNC_ALWAYS && crash_modes[m].loss != FS_SIM_KEEP_ALL)
+                if (modes[i] != WAL_SYNC_ALWAYS && test_crash_modes[m].loss != FS_SIM_KEEP_ALL)
                     memset(q->entry, 0, sizeof q->entry);
                 live_well(after, q, 6, 17);
                 live_well(after, q, 0, 17);
@@ -478,7 +449,7 @@ static void test_number_survives_failures(void **state)
 {
     (void)state;
     for (uint64_t more = 0; more < 6; more++) {
-        struct fs *fs = sim_new(more + 1), *after;
+        struct fs *fs = test_fs_new(more + 1), *after;
         struct fake_owner *o = fake_new(SHARDS);
         struct wal *w = log_of_segments(fs, o, 3, 2);
         struct promise *p = promise_copy(NULL);
@@ -500,7 +471,7 @@ static void test_number_survives_failures(void **state)
         current = stats_of(w).segment_current;
         wal_abandon(w);
         fake_free(o);
-        after = after_crash(fs, &crash_modes[1], more);
+        after = test_fs_after_crash(fs, &test_crash_modes[1], more);
         o = fake_new(SHARDS);
         o->covered = p->covered;
         struct wal_options options = fake_options(o, after);
@@ -537,7 +508,7 @@ static void *writer_thread(void *arg)
 
 static void test_cuts_beside_writers(void **state)
 {
-    struct fs *fs = sim_new(1);
+    struct fs *fs = test_fs_new(1);
     struct fake_owner *o = fake_new(SHARDS), *back;
     struct wal_options options = fake_options(o, fs);
     struct writer writers[SHARDS];
