@@ -81,11 +81,6 @@ static void test_varint_edges(void **state)
     CHECK(reader_varint(&r) == 0 && r.failed);
 }
 
-static uint64_t random_wide(struct test_random *r)
-{
-    return test_random_u64(r) >> test_random_below(r, 64);
-}
-
 static void test_varint_round_trip(void **state)
 {
     struct test_random r = test_random_init(0x2051);
@@ -93,7 +88,7 @@ static void test_varint_round_trip(void **state)
 
     (void)state;
     for (int i = 0; i < 100000; i++) {
-        uint64_t v = random_wide(&r);
+        uint64_t v = test_random_wide(&r, 64);
         size_t n = varint_write(bytes, v);
         struct byte_reader reader = reader_init(bytes, n);
 
@@ -175,7 +170,7 @@ static void test_sequences(void **state)
         writer_reset(&w);
         for (int i = 0; i < FIELD_COUNT; i++) {
             fields[i].kind = (int)test_random_below(&r, 6);
-            fields[i].value = random_wide(&r);
+            fields[i].value = test_random_wide(&r, 64);
             for (size_t k = 0; k < sizeof fields[i].text; k++)
                 fields[i].text[k] = (char)test_random_u64(&r);
             write_field(&w, &fields[i]);

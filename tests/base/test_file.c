@@ -322,12 +322,15 @@ static void test_read_batch(void **state)
         struct iovec iov = {content[k], sizeof content[k]};
         CHECK_OK(file_write(files[k], &iov, 1, 0, &ei), &ei);
     }
-    for (int i = 0; i < OP_COUNT; i++)
+    for (int i = 0; i < OP_COUNT; i++) {
+        size_t size = test_random_below(&r, RECORD + 1);
+
         ops[i] = (struct file_read_op){.file = files[i % 2],
                                        .buffer = got[i],
-                                       .size = test_random_below(&r, RECORD + 1),
+                                       .size = size,
                                        .offset = test_random_below(&r, sizeof content[0] - RECORD),
                                        .result = ERR_INTERNAL};
+    }
     CHECK_OK(fs_read_batch(fs, ops, OP_COUNT, &ei), &ei);
     for (int i = 0; i < OP_COUNT; i++) {
         CHECK(ops[i].result == ERR_OK);

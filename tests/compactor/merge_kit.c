@@ -104,8 +104,11 @@ void merge_kit_init(struct merge_kit *k, struct test_random *r, size_t series_co
         k->series[kept++] = k->series[i];
     }
     k->series_count = kept;
-    for (size_t i = 0; i < kept; i++)
-        k->series[i].fingerprint = (struct hash128){test_random_u64(r), test_random_u64(r)};
+    for (size_t i = 0; i < kept; i++) {
+        uint64_t first = test_random_u64(r);
+
+        k->series[i].fingerprint = (struct hash128){first, test_random_u64(r)};
+    }
 }
 
 void merge_kit_done(struct merge_kit *k)

@@ -176,10 +176,9 @@ static void merge_planned(struct life *l, const struct plan *plan)
 /* Plans and merges once; false when there is nothing to do. */
 static bool compact(struct life *l)
 {
+    int64_t hours = (int64_t)test_random_below(&l->random, 60);
     struct plan_options o = {.retention_ms = UINT64_C(15) * 86400000,
-                             .closed_until_ms =
-                                 MERGE_KIT_START +
-                                 (int64_t)test_random_below(&l->random, 60) * MERGE_KIT_HOUR,
+                             .closed_until_ms = MERGE_KIT_START + hours * MERGE_KIT_HOUR,
                              .input_count_max = 2 + (uint32_t)test_random_below(&l->random, 20),
                              .small_bytes = 1};
     struct plan_part parts[LIVE_MAX];

@@ -180,12 +180,14 @@ static void merge_once(uint64_t seed)
     kit_store_init(&store, seed, 1 << 20);
     merge_kit_init(&kit, &r, 1 + test_random_below(&r, 60));
     /* Generations are not in the order in which the inputs are given. */
-    for (size_t i = 0; i < inputs; i++)
-        input_add(
-            &in, &kit, store.store, random_key(&r, 1 + (i * 5) % 7),
-            (struct merge_kit_shape){.presence_percent = 20 + (unsigned)test_random_below(&r, 80),
-                                     .chunks_max = 1 + test_random_below(&r, 6),
-                                     .samples_max = 1 + test_random_below(&r, 600)});
+    for (size_t i = 0; i < inputs; i++) {
+        struct merge_kit_shape shape = {0};
+
+        shape.presence_percent = 20 + (unsigned)test_random_below(&r, 80);
+        shape.chunks_max = 1 + test_random_below(&r, 6);
+        shape.samples_max = 1 + test_random_below(&r, 600);
+        input_add(&in, &kit, store.store, random_key(&r, 1 + (i * 5) % 7), shape);
+    }
     o = options_for(&in, &store);
     o.target_samples = sizes[size][0];
     o.copy_min_samples = sizes[size][1];

@@ -376,9 +376,9 @@ static void test_damaged_inputs(void **state)
         struct merge_result result;
         struct errinfo ei = {0};
         enum err e;
+        enum part_file file = (enum part_file)test_random_below(&r, 2);
 
-        part_name_format(&s.keys[test_random_below(&r, INPUTS)],
-                         (enum part_file)test_random_below(&r, 2), false, name);
+        part_name_format(&s.keys[test_random_below(&r, INPUTS)], file, false, name);
         (void)snprintf(path, sizeof path, "parts/%s", name);
         CHECK_OK(fs_sim_flip_bit(fs, path, test_random_below(&r, 8 * size_of(fs, path)), &ei), &ei);
         store = store_on(fs, NULL);

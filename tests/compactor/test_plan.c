@@ -302,9 +302,9 @@ static void random_parts(struct scene *s, struct test_random *r)
 
     for (size_t i = 0; i < count; i++) {
         int64_t h = hours[test_random_below(r, 5)];
+        int64_t window = (int64_t)test_random_below(r, 48 / (uint64_t)h);
 
-        add(s, -day_offset() + h * (int64_t)test_random_below(r, 48 / (uint64_t)h), h,
-            8 * (1 + i * 7 % 17), test_random_below(r, 40));
+        add(s, -day_offset() + h * window, h, 8 * (1 + i * 7 % 17), test_random_below(r, 40));
     }
 }
 

@@ -30,7 +30,7 @@ double column_hostile(struct test_random *r)
 /* Of any number of bits, each as likely. */
 static uint64_t random_magnitude(struct test_random *r)
 {
-    return test_random_u64(r) >> test_random_below(r, 64);
+    return test_random_wide(r, 64);
 }
 
 static double decimal(int64_t x, unsigned exponent)
@@ -112,7 +112,7 @@ static void fill_model(struct test_random *r, enum column_model model, double *v
             v[i] = double_from_bits(test_random_u64(r));
             break;
         case COLUMN_HUGE:
-            v[i] = (double)(int64_t)(test_random_u64(r) >> test_random_below(r, 8));
+            v[i] = (double)(int64_t)test_random_wide(r, 8);
             break;
         case COLUMN_MODEL_COUNT:
             break;

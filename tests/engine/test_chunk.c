@@ -124,9 +124,9 @@ static uint64_t random_value(struct test_random *r, uint64_t before)
     case 5:
         return double_bits((double)test_random_below(r, 1000000) / 1e6);
     case 6:
-        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)) / 1e2);
+        return double_bits((double)(int64_t)test_random_wide(r, 63) / 1e2);
     case 7:
-        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)) / 1e3);
+        return double_bits((double)(int64_t)test_random_wide(r, 63) / 1e3);
     case 8:
         return double_bits((isfinite(v) ? v : 0) + (double)test_random_below(r, 60) - 30);
     case 9:

@@ -153,7 +153,7 @@ static void integers_become_doubles(void **state)
         unsigned e = (unsigned)test_random_below(&r, CODEC_EXPONENT_MAX + 1);
 
         for (size_t i = 0; i < n; i++) {
-            x[i] = test_random_u64(&r) >> test_random_below(&r, 64);
+            x[i] = test_random_wide(&r, 64);
             x[i] = test_random_below(&r, 2) == 0 ? x[i] : 0 - x[i];
         }
         for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {

@@ -229,8 +229,11 @@ static void damaged_columns_do_no_harm(void **state)
             (void)decode(f->bytes, size, 1, f->got);
             (void)decode(f->bytes, size, CODEC_SAMPLES_MAX, f->v);
             for (int noise = 0; noise < 50; noise++) {
-                for (size_t i = 0; i < 4; i++)
-                    f->bytes[test_random_below(&r, size)] = (uint8_t)test_random_u64(&r);
+                for (size_t i = 0; i < 4; i++) {
+                    size_t at = test_random_below(&r, size);
+
+                    f->bytes[at] = (uint8_t)test_random_u64(&r);
+                }
                 (void)decode(f->bytes, size, n, f->got);
             }
         }

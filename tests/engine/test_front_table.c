@@ -43,10 +43,10 @@ static void test_against_array(void **state)
     for (size_t step = 0; step < (size_t)2 * KEYS; step++) {
         size_t i = test_random_below(&r, KEYS);
         bool added = false, is_new = model[i] == 0;
+        uint32_t shard = (uint32_t)test_random_below(&r, 16);
+        uint32_t slot = (uint32_t)test_random_below(&r, 1 << 26);
 
-        model[i] = front_target_series((uint32_t)test_random_below(&r, 16),
-                                       (uint32_t)test_random_below(&r, 1 << 26),
-                                       (uint16_t)test_random_u64(&r));
+        model[i] = front_target_series(shard, slot, (uint16_t)test_random_u64(&r));
         CHECK(front_table_put(t, keys[i], model[i], &added));
         CHECK(added == is_new);
         count += added;

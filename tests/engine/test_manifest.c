@@ -18,36 +18,36 @@
 static struct manifest_file random_file(struct test_random *r, uint64_t number)
 {
     uint32_t shard_count = 1U << test_random_below(r, 13);
+    struct manifest_file f = {.shard_count = shard_count, .number = number};
 
-    return (struct manifest_file){
-        .kind = (enum manifest_kind)(MANIFEST_SEALED + test_random_below(r, 3)),
-        .shard_count = shard_count,
-        .shard = (uint32_t)test_random_below(r, shard_count),
-        .number = number,
-        .durable_size = test_random_u64(r)};
+    f.kind = (enum manifest_kind)(MANIFEST_SEALED + test_random_below(r, 3));
+    f.shard = (uint32_t)test_random_below(r, shard_count);
+    f.durable_size = test_random_u64(r);
+    return f;
 }
 
 static struct manifest_part random_part(struct test_random *r, uint64_t generation)
 {
     uint32_t shard_count = 1U << test_random_below(r, 13);
+    struct manifest_part p = {.key = {.generation = generation, .shard_count = shard_count}};
 
-    return (struct manifest_part){.key = {.window_start_ms = (int64_t)test_random_u64(r),
-                                          .window_size_ms = 1 + test_random_below(r, 1 << 30),
-                                          .resolution_ms = test_random_below(r, 2) * 60000,
-                                          .generation = generation,
-                                          .shard_count = shard_count,
-                                          .shard = (uint32_t)test_random_below(r, shard_count),
-                                          .retention_class = (uint32_t)test_random_u64(r)},
-                                  .min_time_ms = (int64_t)test_random_u64(r),
-                                  .max_time_ms = (int64_t)test_random_u64(r),
-                                  .sample_count = test_random_u64(r),
-                                  .index_size = test_random_u64(r),
-                                  .chunks_size = test_random_u64(r)};
+    p.key.window_start_ms = (int64_t)test_random_u64(r);
+    p.key.window_size_ms = 1 + test_random_below(r, 1 << 30);
+    p.key.resolution_ms = test_random_below(r, 2) * 60000;
+    p.key.shard = (uint32_t)test_random_below(r, shard_count);
+    p.key.retention_class = (uint32_t)test_random_u64(r);
+    p.min_time_ms = (int64_t)test_random_u64(r);
+    p.max_time_ms = (int64_t)test_random_u64(r);
+    p.sample_count = test_random_u64(r);
+    p.index_size = test_random_u64(r);
+    p.chunks_size = test_random_u64(r);
+    return p;
 }
 
 static struct manifest random_manifest(struct test_random *r, size_t count_max)
 {
-    struct manifest m = {.shard_count = 1U << test_random_below(r, 6),
+    uint32_t shard_count = 1U << test_random_below(r, 6);
+    struct manifest m = {.shard_count = shard_count,
                          .next_file_number = 1 + test_random_below(r, 3)};
     struct errinfo ei = {0};
     uint64_t files = test_random_below(r, count_max + 1),
@@ -382,8 +382,7 @@ static void test_names(void **state)
 
     (void)state;
     for (int i = 0; i < 1000; i++) {
-        struct manifest_file f =
-            random_file(&r, 1 + (test_random_u64(&r) >> (1 + test_random_below(&r, 63))));
+        struct manifest_file f = random_file(&r, 1 + (test_random_wide(&r, 63) >> 1));
 
         manifest_file_path(&f, path);
         CHECK(strncmp(path, "shards/", 7) == 0);

@@ -136,9 +136,11 @@ static void lists_equal_the_model(void **state)
     struct test_random r = test_random_init(31);
 
     (void)state;
-    for (int round = 0; round < 400; round++)
-        check_list(&r, test_random_below(&r, 200), round % 2 == 0,
-                   UINT64_C(1) << test_random_below(&r, 16));
+    for (int round = 0; round < 400; round++) {
+        size_t count = test_random_below(&r, 200);
+
+        check_list(&r, count, round % 2 == 0, UINT64_C(1) << test_random_below(&r, 16));
+    }
     for (int round = 0; round < 8; round++)
         check_list(&r, LIST_MAX, round % 2 == 0, UINT64_C(1) << round);
 }

@@ -65,7 +65,7 @@ static uint64_t random_bits(struct test_random *r)
     case 3:
         return double_bits((double)test_random_below(r, 1000000) / 1e6);
     case 4:
-        return double_bits((double)(int64_t)(test_random_u64(r) >> test_random_below(r, 63)));
+        return double_bits((double)(int64_t)test_random_wide(r, 63));
     default:
         return 0x8000000000000000U; /* -0 */
     }
@@ -242,9 +242,10 @@ static void test_definitions(void **state)
     arena_init(&arena, NULL);
     for (size_t i = 0; i < DEFINITION_COUNT; i++) {
         size_t added;
+        uint32_t slot = (uint32_t)test_random_u64(&r);
+        uint16_t generation = (uint16_t)test_random_u64(&r);
 
-        in[i] = (struct definition){(uint32_t)test_random_u64(&r), (uint16_t)test_random_u64(&r),
-                                    random_labels(&r, labels[i], last.labels)};
+        in[i] = (struct definition){slot, generation, random_labels(&r, labels[i], last.labels)};
         added = definition_write(buffer + size, &in[i], &last);
         CHECK(added <= definition_size_max(in[i].labels.size));
         size += added;

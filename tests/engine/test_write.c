@@ -444,7 +444,8 @@ static void test_read_ranges(void **state)
     }
     CHECK_OK(kit_write(&k), &k.ei);
     for (int round = 0; round < 300; round++) {
-        int64_t min = t[test_random_below(&r, SAMPLES)] + (int64_t)test_random_below(&r, 3) - 1;
+        int64_t shift = (int64_t)test_random_below(&r, 3) - 1;
+        int64_t min = t[test_random_below(&r, SAMPLES)] + shift;
         int64_t max = min + (int64_t)test_random_below(&r, (uint64_t)SAMPLES * 60000);
         struct arena arena;
         struct column got;

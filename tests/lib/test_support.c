@@ -35,6 +35,13 @@ uint64_t test_random_below(struct test_random *r, uint64_t bound)
     return (uint64_t)(((unsigned __int128)test_random_u64(r) * bound) >> 64);
 }
 
+uint64_t test_random_wide(struct test_random *r, unsigned shift_bound)
+{
+    uint64_t v = test_random_u64(r);
+
+    return v >> test_random_below(r, shift_bound);
+}
+
 double test_random_unit(struct test_random *r)
 {
     return (double)(test_random_u64(r) >> 11) * 0x1p-53;

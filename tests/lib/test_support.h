@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Seeded generator (splitmix64): the same sequence on every machine. */
+/* Seeded generator (splitmix64): the same sequence on every machine. One draw an expression: C does
+ * not say in which order two would be made. */
 struct test_random {
     uint64_t state, seed;
 };
@@ -18,7 +19,9 @@ struct test_random {
 struct test_random test_random_init(uint64_t seed);
 uint64_t test_random_u64(struct test_random *r);
 uint64_t test_random_below(struct test_random *r, uint64_t bound); /* bound > 0 */
-double test_random_unit(struct test_random *r);                    /* [0, 1) */
+/* 64 bits less 0 to shift_bound - 1 of them: small and large numbers alike. */
+uint64_t test_random_wide(struct test_random *r, unsigned shift_bound);
+double test_random_unit(struct test_random *r); /* [0, 1) */
 
 _Noreturn void test_check_failed(const char *file, int line, const char *expression,
                                  const char *format, ...) __attribute__((format(printf, 4, 5)));

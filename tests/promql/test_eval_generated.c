@@ -385,9 +385,10 @@ static void test_range_is_instants(void **state)
             e = random_engine(&r);
         }
         put_vector(&t, 3);
-        failed += compare_query(e, t.data, test_random_below(&r, 2) == 0,
-                                (int64_t)test_random_below(&r, 2000000),
-                                1 + (int64_t)test_random_below(&r, 300000));
+        bool delayed = test_random_below(&r, 2) == 0;
+        int64_t start_ms = (int64_t)test_random_below(&r, 2000000);
+        failed +=
+            compare_query(e, t.data, delayed, start_ms, 1 + (int64_t)test_random_below(&r, 300000));
     }
     fake_engine_free(e);
     CHECK(failed < ROUNDS / 2); /* most queries have an answer */

@@ -309,9 +309,10 @@ static void run_once(struct test_random *r, enum function_id id, bool plain)
     series_make(r, &s, plain);
     plan.range_ms = 1 + (int64_t)test_random_below(r, 300000);
     plan.shift.offset_ms = (int64_t)test_random_below(r, 100000) - 50000;
-    plan.grid = (struct grid){.start_ms = (int64_t)test_random_below(r, 200000),
-                              .step_ms = 1 + (int64_t)test_random_below(r, 100000),
-                              .count = 1 + (size_t)test_random_below(r, 150)};
+    plan.grid = (struct grid){0};
+    plan.grid.start_ms = (int64_t)test_random_below(r, 200000);
+    plan.grid.step_ms = 1 + (int64_t)test_random_below(r, 100000);
+    plan.grid.count = 1 + (size_t)test_random_below(r, 150);
     if (test_random_below(r, 4) == 0) {
         plan.shift.at = AT_TIME;
         plan.shift.at_ms = (int64_t)test_random_below(r, 2000000);
