@@ -12,6 +12,7 @@
 
 #include "tests/engine/part_kit.h"
 #include "tests/lib/test_cmocka.h"
+#include "tests/lib/test_fs.h"
 
 enum { SERIES = 45 };
 #define GOLDEN_ID UINT64_C(0x0123456789abcdef)
@@ -149,15 +150,10 @@ static uint8_t *read_sim(struct fs *fs, enum part_file file, size_t *size)
 
 static void put_sim(struct fs *fs, enum part_file file, uint8_t *data, size_t size)
 {
-    struct iovec iov = {data, size};
     char name[PART_NAME_SIZE];
-    struct errinfo ei = {0};
-    struct file *f;
 
     part_name_format(&kit_key, file, false, name);
-    CHECK_OK(file_open(fs, name, FILE_CREATE, &f, &ei), &ei);
-    CHECK_OK(file_write(f, &iov, 1, 0, &ei), &ei);
-    file_close(f);
+    test_file_create(fs, name, data, size);
 }
 
 static void golden_path(enum part_file file, char *out, size_t size)

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/file_sim.h"
 #include "engine/part_store_internal.h"
+#include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 
@@ -92,14 +92,10 @@ static void mend_index(struct image *m)
 
 static void put_file(struct fs *fs, enum part_file file, uint8_t *data, size_t size)
 {
-    struct iovec iov = {data, size};
     char name[PART_NAME_SIZE];
-    struct file *f;
 
     part_name_format(&key, file, false, name);
-    ASSERT(file_open(fs, name, FILE_CREATE, &f, NULL) == ERR_OK);
-    ASSERT(file_write(f, &iov, 1, 0, NULL) == ERR_OK);
-    file_close(f);
+    test_file_create(fs, name, data, size);
 }
 
 /* The chunk index says where data pages are. */
@@ -252,7 +248,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(m.chunks, data + 4 + m.index_size, m.chunks_size);
     mend_index(&m);
     mend_header(m.chunks, m.chunks_size);
-    ASSERT(fs_sim_new(1, &fs, NULL) == ERR_OK);
+    fs = test_fs_new(1);
     run(fs, &m);
     fs_free(fs);
     free(m.index);

@@ -10,8 +10,8 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "base/file_sim.h"
 #include "engine/sealed_format_internal.h"
+#include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 
@@ -175,9 +175,7 @@ static uint64_t read_all(struct fs *fs, uint64_t durable_size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint64_t durable = size > 0 && (data[0] & ALL_DURABLE) ? size - 1 : 0;
-    struct iovec iov;
     uint8_t *image;
-    struct file *f;
     struct fs *fs;
 
     if (size < 2 || size > IMAGE_SIZE_MAX)
@@ -186,11 +184,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ASSERT(image != NULL);
     memcpy(image, data + 1, size - 1);
     repair(image, size - 1, data[0]);
-    iov = (struct iovec){image, size - 1};
-    ASSERT(fs_sim_new(1, &fs, NULL) == ERR_OK);
-    ASSERT(file_open(fs, PATH, FILE_CREATE, &f, NULL) == ERR_OK);
-    ASSERT(file_write(f, &iov, 1, 0, NULL) == ERR_OK);
-    file_close(f);
+    fs = test_fs_new(1);
+    test_file_create(fs, PATH, image, size - 1);
     free(image);
     ASSERT(read_all(fs, durable) == read_all(fs, durable));
     fs_free(fs);

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "base/file_sim.h"
 #include "engine/series_file_format_internal.h"
+#include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 
@@ -91,9 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t durable = size > 0 && (data[0] & ALL_DURABLE) ? size - 1 : 0;
     struct series_image image;
     struct budget budget;
-    struct iovec iov;
     uint8_t *bytes;
-    struct file *f;
     struct fs *fs;
     enum err e;
 
@@ -103,11 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ASSERT(bytes != NULL);
     memcpy(bytes, data + 1, size - 1);
     repair(bytes, size - 1, data[0]);
-    iov = (struct iovec){bytes, size - 1};
-    ASSERT(fs_sim_new(1, &fs, NULL) == ERR_OK);
-    ASSERT(file_open(fs, PATH, FILE_CREATE, &f, NULL) == ERR_OK);
-    ASSERT(file_write(f, &iov, 1, 0, NULL) == ERR_OK);
-    file_close(f);
+    fs = test_fs_new(1);
+    test_file_create(fs, PATH, bytes, size - 1);
     free(bytes);
     budget_init(&budget, "fuzz", MEMORY_BYTES, NULL);
     e = series_file_load(fs, PATH, &identity, durable, &budget, &image, NULL);
