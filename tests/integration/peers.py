@@ -56,9 +56,9 @@ def wait_for_same_samples(theirs, ours, at_s, deadline_s=60):
 
 
 class Prometheus:
-    """Debian's Prometheus with its data and configuration in `scratch`."""
+    """A Prometheus, Debian's or `binary`, with its data and configuration in `scratch`."""
 
-    def __init__(self, scratch, config, *flags):
+    def __init__(self, scratch, config, *flags, binary=None):
         self.port = free_port()
         self.config_path = os.path.join(scratch, "prometheus.yml")
         self.log_path = os.path.join(scratch, "prometheus.log")
@@ -66,7 +66,7 @@ class Prometheus:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [
-                    program("prometheus", "prometheus"),
+                    binary or program("prometheus", "prometheus"),
                     f"--config.file={self.config_path}",
                     f"--storage.tsdb.path={os.path.join(scratch, 'prometheus-data')}",
                     f"--web.listen-address=127.0.0.1:{self.port}",

@@ -18,58 +18,16 @@ import math
 import os
 import random
 import re
-import subprocess
 import sys
 import time
 
 import promql_http
-from harness import Client, Server, TemporaryDirectory, free_port, wait_until
+from harness import Server, TemporaryDirectory
+from peers import Prometheus
 from promql_generator import LEAVES, STALE, SPAN_S, Generator, Node, damage, make_data
 
 BASE_MS = 1_700_000_400_000  # fixed, so that a seed means the same query tomorrow
 TOLERANCE = 1e-12
-
-
-class Prometheus3:
-    """A Prometheus of the caller's, with a receiver for remote write and nothing to scrape."""
-
-    def __init__(self, binary, scratch, *flags):
-        self.port = free_port()
-        self.log_path = os.path.join(scratch, "prometheus.log")
-        config = os.path.join(scratch, "prometheus.yml")
-        with open(config, "w", encoding="utf-8") as f:
-            f.write("global: {}\n")
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [binary, f"--config.file={config}", f"--storage.tsdb.path={scratch}/prometheus-data",
-                 f"--web.listen-address=127.0.0.1:{self.port}", "--web.enable-remote-write-receiver",
-                 *flags],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )
-
-    def __enter__(self):
-        wait_until(self.is_ready, "Prometheus is ready")
-        return self
-
-    def __exit__(self, kind, value, trace):
-        self.process.kill()
-        self.process.wait()
-        if kind is not None:
-            with open(self.log_path, encoding="utf-8", errors="replace") as f:
-                print(f"--- end of {self.log_path}\n{f.read()[-4000:]}")
-
-    def client(self):
-        return Client(self.port)
-
-    def is_ready(self):
-        assert self.process.poll() is None, "Prometheus exited"
-        client = self.client()
-        try:
-            return client.get("/-/ready").status == 200
-        except OSError:
-            return False
-        finally:
-            client.close()
 
 
 def write_everywhere(clients, series):
@@ -416,7 +374,10 @@ def main():
     with TemporaryDirectory("promql-diff") as scratch:
         feature = f"--enable-feature={arguments.feature}"
         data = os.path.join(scratch, "data")
-        with Prometheus3(binary, scratch, feature) as prometheus, Server(data, feature) as server:
+        receiver = "--web.enable-remote-write-receiver"
+        with Prometheus(
+            scratch, "global: {}\n", receiver, feature, binary=binary
+        ) as prometheus, Server(data, feature) as server:
             server.wait_ready()
             clients = prometheus.client(), server.client()
             series = make_data(random.Random(arguments.seed), BASE_MS)
