@@ -68,6 +68,17 @@ static void check_status(const struct test_server *s, const char *method, const 
     http_answer_done(&a);
 }
 
+/* The answer to a GET holds this text. */
+static void check_body(const struct test_server *s, const char *path, const char *text)
+{
+    struct http_answer a;
+
+    http_get(s->port, path, &a);
+    CHECK_MSG(http_body_contains(&a, text), "%s: no %s in %.*s", path, text, (int)a.body.size,
+              (const char *)a.body.data);
+    http_answer_done(&a);
+}
+
 static void test_status_codes(void **state)
 {
     struct test_server s;
@@ -152,9 +163,7 @@ static void test_too_large(void **state)
     CHECK(a.status == 413);
     http_answer_done(&a);
     (void)close(fd);
-    http_get(s.port, "/api/v1/query?query=count(%7B__name__=%22large%22%7D)", &a);
-    CHECK(http_body_contains(&a, "\"result\":[]"));
-    http_answer_done(&a);
+    check_body(&s, "/api/v1/query?query=count(%7B__name__=%22large%22%7D)", "\"result\":[]");
     writer_done(&request);
     test_server_stop(&s);
 }
@@ -183,9 +192,7 @@ static void test_refusals(void **state)
         lines += a.body.data[i] == '\n';
     CHECK(lines == 11); /* the first and ten examples */
     http_answer_done(&a);
-    http_get(s.port, "/api/v1/query?query=count(refused)", &a);
-    CHECK(http_body_contains(&a, "\"20\"]"));
-    http_answer_done(&a);
+    check_body(&s, "/api/v1/query?query=count(refused)", "\"20\"]");
     writer_done(&request);
     test_server_stop(&s);
 }
@@ -432,9 +439,7 @@ static void test_disk_full(void **state)
         CHECK(a.status == 503 || a.status == 204);
         http_answer_done(&a);
     } while (a.status != 204);
-    http_get(s.port, "/api/v1/query?query=count(full)", &a);
-    CHECK(http_body_contains(&a, "\"20\"]"));
-    http_answer_done(&a);
+    check_body(&s, "/api/v1/query?query=count(full)", "\"20\"]");
     writer_done(&request);
     test_server_stop(&s);
 }
@@ -813,7 +818,6 @@ static void test_everything_at_once(void **state)
 {
     struct test_server s;
     struct worker workers[WORKER_COUNT] = {{0}};
-    struct http_answer a;
     struct errinfo ei = {0};
 
     (void)state;
@@ -825,10 +829,7 @@ static void test_everything_at_once(void **state)
     }
     for (unsigned i = 0; i < WORKER_COUNT; i++)
         thread_join(&workers[i].thread);
-    http_get(s.port, "/api/v1/query?query=count(count_over_time(mixed[5m])%20==%2025)", &a);
-    CHECK_MSG(http_body_contains(&a, "\"1000\"]"), "%.*s", (int)a.body.size,
-              (const char *)a.body.data);
-    http_answer_done(&a);
+    check_body(&s, "/api/v1/query?query=count(count_over_time(mixed[5m])%20==%2025)", "\"1000\"]");
     test_server_stop(&s);
 }
 
