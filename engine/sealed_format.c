@@ -27,6 +27,7 @@
  */
 #include "engine/sealed_format_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +35,18 @@
 #include "base/assert.h"
 #include "base/checksum.h"
 #include "engine/fixed_bytes_internal.h"
+#include "engine/shard_file_header_internal.h"
 #include "wal/wal.h"
 
-static const uint8_t file_magic[8] = {'R', 'I', 'M', 'S', 'E', 'A', 'L', '1'};
+static_assert((int)SEALED_HEADER_SIZE == (int)SHARD_FILE_HEADER_SIZE,
+              "one header serves both formats");
+
+static const uint8_t file_magic[SHARD_FILE_MAGIC_SIZE] = {'R', 'I', 'M', 'S', 'E', 'A', 'L', '1'};
 const uint8_t sealed_slice_magic[SEALED_MAGIC_SIZE] = {0xf7, 'S', 'l', 0xfb};
 const uint8_t sealed_footer_magic[SEALED_MAGIC_SIZE] = {0xf7, 'S', 'f', 0xfb};
 
 enum {
     SEALED_FEATURES_KNOWN = 0, /* must-understand bits; none yet */
-    HEADER_CRC_AT = SEALED_HEADER_SIZE - 4,
     SLICE_CRC_AT = SEALED_SLICE_HEADER_SIZE - 4,
     TRAILER_CRC_AT = SEALED_TRAILER_SIZE - 4,
 };
@@ -58,17 +62,16 @@ uint32_t sealed_crc(uint64_t epoch, uint64_t offset, const void *data, size_t si
 
 void sealed_header_encode(const struct sealed_identity *id, uint8_t out[SEALED_HEADER_SIZE])
 {
-    memset(out, 0, SEALED_HEADER_SIZE);
-    memcpy(out, file_magic, sizeof file_magic);
-    fixed_put(out + 8, SEALED_VERSION, 2);
-    fixed_put(out + 10, (uint64_t)id->kind, 1);
-    fixed_put(out + 11, CODEC_VERSION, 1);
-    fixed_put(out + 20, id->shard_count, 4);
-    fixed_put(out + 24, id->shard, 4);
-    fixed_put(out + 32, id->secret_id, 8);
-    fixed_put(out + 40, id->epoch, 8);
-    fixed_put(out + 48, id->number, 8);
-    fixed_put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
+    struct shard_file_header h = {.version = SEALED_VERSION,
+                                  .kind = (uint8_t)id->kind,
+                                  .codec_version = CODEC_VERSION,
+                                  .shard_count = id->shard_count,
+                                  .shard = id->shard,
+                                  .secret_id = id->secret_id,
+                                  .epoch = id->epoch,
+                                  .number = id->number};
+
+    shard_file_header_encode(file_magic, &h, out);
 }
 
 static bool identity_possible(const struct sealed_identity *id)
@@ -80,37 +83,25 @@ static bool identity_possible(const struct sealed_identity *id)
 enum err sealed_header_decode(const uint8_t *data, size_t size, const char *path,
                               struct sealed_identity *id, struct errinfo *ei)
 {
-    struct byte_reader r = reader_init(data, size);
-    const uint8_t *magic = reader_take(&r, sizeof file_magic);
-    struct sealed_identity got = {0};
-    uint32_t version, kind, codecs, must, crc;
+    struct shard_file_header h;
+    struct sealed_identity got;
+    enum err e = shard_file_header_decode(data, size, file_magic, "sealed file", path, &h, ei);
 
-    if (magic == NULL || memcmp(magic, file_magic, sizeof file_magic) != 0)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: not a sealed file", path);
-    version = reader_le16(&r);
-    kind = reader_u8(&r);
-    codecs = reader_u8(&r);
-    must = reader_le32(&r);
-    (void)reader_le32(&r); /* may-ignore bits change nothing for this reader */
-    got.shard_count = reader_le32(&r);
-    got.shard = reader_le32(&r);
-    (void)reader_le32(&r); /* zero */
-    got.secret_id = reader_le64(&r);
-    got.epoch = reader_le64(&r);
-    got.number = reader_le64(&r);
-    (void)reader_le32(&r); /* zero */
-    crc = reader_le32(&r);
-    /* The checksum comes before the version: every version keeps these 64 bytes. */
-    if (r.failed || crc != crc32c(data, HEADER_CRC_AT))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: the header is damaged", path);
-    if (version != SEALED_VERSION || codecs != CODEC_VERSION ||
-        (must & ~(uint32_t)SEALED_FEATURES_KNOWN) != 0)
+    if (e != ERR_OK)
+        return e;
+    if (h.version != SEALED_VERSION || h.codec_version != CODEC_VERSION ||
+        (h.must_understand & ~(uint32_t)SEALED_FEATURES_KNOWN) != 0)
         return errinfo_set(ei, ERR_UNSUPPORTED, 0, "%s: version %u.%u, features %" PRIx32, path,
-                           version, codecs, must);
-    got.kind = (enum sealed_kind)kind;
+                           h.version, h.codec_version, h.must_understand);
+    got = (struct sealed_identity){.kind = (enum sealed_kind)h.kind,
+                                   .shard_count = h.shard_count,
+                                   .shard = h.shard,
+                                   .secret_id = h.secret_id,
+                                   .epoch = h.epoch,
+                                   .number = h.number};
     if (!identity_possible(&got))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: kind %u, shard %u of %u", path, kind, got.shard,
-                           got.shard_count);
+        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: kind %u, shard %u of %u", path, h.kind,
+                           got.shard, got.shard_count);
     *id = got;
     return ERR_OK;
 }

@@ -15,69 +15,58 @@
  */
 #include "engine/series_file_format_internal.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "engine/fixed_bytes_internal.h"
 #include "engine/sealed_format_internal.h" /* the checksum with a place */
+#include "engine/shard_file_header_internal.h"
 #include "wal/wal.h"
 
-static const uint8_t file_magic[8] = {'R', 'I', 'M', 'S', 'E', 'R', 'I', '1'};
+static_assert((int)SERIES_FILE_HEADER_SIZE == (int)SHARD_FILE_HEADER_SIZE,
+              "one header serves both formats");
+
+static const uint8_t file_magic[SHARD_FILE_MAGIC_SIZE] = {'R', 'I', 'M', 'S', 'E', 'R', 'I', '1'};
 static const uint8_t batch_magic[4] = {0xf7, 'S', 'b', 0xfb};
 
 enum {
     FEATURES_KNOWN = 0, /* must-understand bits; none yet */
-    HEADER_CRC_AT = SERIES_FILE_HEADER_SIZE - 4,
     BATCH_CRC_AT = SERIES_FILE_BATCH_HEADER_SIZE - 4,
 };
 
 void series_file_header_encode(const struct series_file_identity *id,
                                uint8_t out[SERIES_FILE_HEADER_SIZE])
 {
-    memset(out, 0, SERIES_FILE_HEADER_SIZE);
-    memcpy(out, file_magic, sizeof file_magic);
-    fixed_put(out + 8, SERIES_FILE_VERSION, 2);
-    fixed_put(out + 20, id->shard_count, 4);
-    fixed_put(out + 24, id->shard, 4);
-    fixed_put(out + 32, id->secret_id, 8);
-    fixed_put(out + 40, id->epoch, 8);
-    fixed_put(out + 48, id->number, 8);
-    fixed_put(out + HEADER_CRC_AT, crc32c(out, HEADER_CRC_AT), 4);
+    struct shard_file_header h = {.version = SERIES_FILE_VERSION,
+                                  .shard_count = id->shard_count,
+                                  .shard = id->shard,
+                                  .secret_id = id->secret_id,
+                                  .epoch = id->epoch,
+                                  .number = id->number};
+
+    shard_file_header_encode(file_magic, &h, out);
 }
 
 enum err series_file_header_decode(const uint8_t *data, size_t size, const char *path,
                                    struct series_file_identity *out, struct errinfo *ei)
 {
-    struct byte_reader r = reader_init(data, size);
-    const uint8_t *magic = reader_take(&r, sizeof file_magic);
-    struct series_file_identity id;
-    uint32_t version, must, crc;
+    struct shard_file_header h;
+    enum err e = shard_file_header_decode(data, size, file_magic, "series file", path, &h, ei);
 
-    if (magic == NULL || memcmp(magic, file_magic, sizeof file_magic) != 0)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: not a series file", path);
-    version = reader_le16(&r);
-    (void)reader_le16(&r); /* zero */
-    must = reader_le32(&r);
-    (void)reader_le32(&r); /* may-ignore bits change nothing for this reader */
-    id.shard_count = reader_le32(&r);
-    id.shard = reader_le32(&r);
-    (void)reader_le32(&r); /* zero */
-    id.secret_id = reader_le64(&r);
-    id.epoch = reader_le64(&r);
-    id.number = reader_le64(&r);
-    (void)reader_le32(&r); /* zero */
-    /* The checksum comes before the version: every version keeps these 64 bytes. */
-    crc = reader_le32(&r);
-    if (r.failed || crc != crc32c(data, HEADER_CRC_AT))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: the header is damaged", path);
-    if (version != SERIES_FILE_VERSION || (must & ~(uint32_t)FEATURES_KNOWN) != 0)
+    if (e != ERR_OK)
+        return e;
+    if (h.version != SERIES_FILE_VERSION || (h.must_understand & ~(uint32_t)FEATURES_KNOWN) != 0)
         return errinfo_set(ei, ERR_UNSUPPORTED, 0, "%s: version %u, features %" PRIx32, path,
-                           version, must);
-    if (id.shard_count == 0 || id.shard_count > WAL_SHARD_COUNT_MAX || id.shard >= id.shard_count)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: shard %u of %u", path, id.shard,
-                           id.shard_count);
-    *out = id;
+                           h.version, h.must_understand);
+    if (h.shard_count == 0 || h.shard_count > WAL_SHARD_COUNT_MAX || h.shard >= h.shard_count)
+        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: shard %u of %u", path, h.shard, h.shard_count);
+    *out = (struct series_file_identity){.shard_count = h.shard_count,
+                                         .shard = h.shard,
+                                         .secret_id = h.secret_id,
+                                         .epoch = h.epoch,
+                                         .number = h.number};
     return ERR_OK;
 }
 
