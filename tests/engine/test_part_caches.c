@@ -122,7 +122,7 @@ static void test_descriptors(void **state)
 {
     enum { FILES = 20, LIMIT = 4 };
     struct cached_file files[FILES] = {{.path = NULL}};
-    char paths[FILES][8];
+    char paths[FILES][16];
     struct file_cache *c;
     struct fs *fs;
     struct errinfo ei = {0};
