@@ -9,22 +9,26 @@
 #   make asan    every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make tsan    every test under ThreadSanitizer
 #   make promql-diff PROMETHEUS=<a Prometheus 3 program>   random queries to both, compared
+#   make soak    the life cycle of a release under load for SOAK_SECONDS (default 3600)
+#   make crash   crashes at every file operation of each step of the life cycle, and again at every
+#                one of each recovery, in every way of losing data (a release; CPU minutes)
 #   make fuzz    every fuzz target for FUZZ_SECONDS (default 60) each
 #
 # JOBS sets how many compilers and tests run at once (default: the number of cores).
 
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 3600
 ARGS ?=
 PROMETHEUS ?=
 
-.PHONY: help build run test check bench asan tsan promql-diff fuzz
+.PHONY: help build run test check bench asan tsan promql-diff soak crash fuzz
 
 help:
 	@sed -n 's/^#   make/make/p; s/^#    */             /p' Makefile
 
 build:
 	scripts/install-deps.sh build
-	scripts/build.sh release
+	scripts/build.sh release rimstone rimtool
 
 run: build
 	scripts/run.sh $(ARGS)
@@ -37,8 +41,9 @@ check:
 	scripts/install-deps.sh build test check
 	scripts/check.sh --all
 
-bench: build
-	scripts/install-deps.sh test
+bench:
+	scripts/install-deps.sh build test
+	scripts/build.sh release
 	scripts/bench.sh
 
 asan:
@@ -53,6 +58,15 @@ tsan:
 
 promql-diff: build
 	PROMETHEUS="$(PROMETHEUS)" RIMSTONE=build/release/rimstone tests/integration/promql_diff.py $(ARGS)
+
+soak: build
+	SOAK_SECONDS=$(SOAK_SECONDS) RIMSTONE=build/release/rimstone RIMTOOL=build/release/rimtool \
+		tests/integration/soak.py
+
+crash:
+	scripts/install-deps.sh build test
+	RIMSTONE_TESTS=ON scripts/build.sh release test_compactor_life_crash
+	RIMSTONE_CRASH_STRIDE=1 scripts/ctest.sh release -R '^test_compactor_life_crash_'
 
 fuzz:
 	scripts/install-deps.sh build test

@@ -10,6 +10,8 @@
 #include "api/json_internal.h"
 #include "api/machine_internal.h"
 #include "base/process.h"
+#include "compactor/compactor.h"
+#include "engine/drop_rules.h"
 
 /* Status codes this server sends; the last stands for any other. */
 static const unsigned codes[HTTP_CODE_COUNT] = {200, 204, 400, 404, 405, 413, 415, 422,
@@ -39,11 +41,24 @@ static double read_ready(void *ctx)
     return server_is_ready(ctx);
 }
 
-static double read_query_running(void *ctx)
+static double read_queries(void *ctx)
 {
     struct api_server *s = ctx;
 
-    return (double)atomic_load_explicit(&s->query_running, memory_order_relaxed);
+    return (double)(atomic_load_explicit(&s->query_running, memory_order_relaxed) +
+                    atomic_load_explicit(&s->query_waiting, memory_order_relaxed));
+}
+
+static double read_query_log_enabled(void *ctx)
+{
+    return ((struct api_server *)ctx)->query_log.path != NULL;
+}
+
+static double read_query_log_failures(void *ctx)
+{
+    struct api_server *s = ctx;
+
+    return (double)atomic_load_explicit(&s->query_log.failures, memory_order_relaxed);
 }
 
 static double read_query_waiting(void *ctx)
@@ -93,10 +108,13 @@ static void register_callbacks(struct api_server *s)
     metrics_callback(m, "gauge", "prometheus_ready", "",
                      "Whether the server is ready to serve queries.", read_ready, s);
     metrics_callback(m, "gauge", "prometheus_engine_queries", "",
-                     "The current number of queries being executed or waiting.", read_query_running,
-                     s);
+                     "The current number of queries being executed or waiting.", read_queries, s);
     metrics_callback(m, "gauge", "prometheus_engine_queries_concurrent_max", "",
                      "The max number of concurrent queries.", read_query_max, s);
+    metrics_callback(m, "gauge", "prometheus_engine_query_log_enabled", "",
+                     "State of the query log.", read_query_log_enabled, s);
+    metrics_callback(m, "counter", "prometheus_engine_query_log_failures_total", "",
+                     "The number of query log failures.", read_query_log_failures, s);
     metrics_callback(m, "gauge", "rimstone_queries_waiting", "", "Queries that wait for a thread.",
                      read_query_waiting, s);
     metrics_callback(m, "gauge", "rimstone_http_suspended_requests", "",
@@ -121,8 +139,9 @@ static void register_write(struct api_server *s)
                                           "Samples in well-formed remote-write requests.");
     a->series_received = metrics_counter(m, "rimstone_series_received_total", "",
                                          "Series in well-formed remote-write requests.");
-    a->histograms_skipped = metrics_counter(m, "rimstone_histograms_skipped_total", "",
-                                            "Native histograms received; they are not stored yet.");
+    a->histograms_received = metrics_counter(
+        m, "rimstone_histograms_received_total", "",
+        "Native histograms in well-formed remote-write requests, invalid ones too.");
     a->exemplars_skipped = metrics_counter(m, "rimstone_exemplars_skipped_total", "",
                                            "Exemplars received; they are not stored yet.");
     a->metadata_skipped = metrics_counter(m, "rimstone_metadata_skipped_total", "",
@@ -157,6 +176,21 @@ void api_metrics_register(struct api_server *s)
     s->metrics.query_eval = metrics_histogram(
         m, "prometheus_engine_query_duration_seconds", "slice=\"inner_eval\"", "Query timings.",
         query_bounds, sizeof query_bounds / sizeof query_bounds[0]);
+    s->metrics.query_prepare = metrics_histogram(
+        m, "prometheus_engine_query_duration_seconds", "slice=\"prepare_time\"", "Query timings.",
+        query_bounds, sizeof query_bounds / sizeof query_bounds[0]);
+    s->metrics.query_sort = metrics_histogram(
+        m, "prometheus_engine_query_duration_seconds", "slice=\"result_sort\"", "Query timings.",
+        query_bounds, sizeof query_bounds / sizeof query_bounds[0]);
+    s->metrics.reload_successful =
+        metrics_gauge(m, "prometheus_config_last_reload_successful", "",
+                      "Whether the last configuration reload attempt was successful.");
+    s->metrics.reload_success_s =
+        metrics_gauge(m, "prometheus_config_last_reload_success_timestamp_seconds", "",
+                      "Timestamp of the last successful configuration reload.");
+    s->metrics.query_samples_read =
+        metrics_counter(m, "prometheus_engine_query_samples_read_total", "",
+                        "The total number of samples read by all queries.");
     s->metrics.query_samples =
         metrics_counter(m, "prometheus_engine_query_samples_total", "",
                         "The total number of samples loaded by all queries.");
@@ -210,15 +244,75 @@ static void process_write(struct api_server *s, struct byte_writer *out)
 }
 
 /* What the sidecar of Thanos asks for; everything else of the store's is in the registry. */
-static void lowest_timestamp_write(struct engine *engine, struct byte_writer *out)
+static void lowest_timestamp_write(const struct engine *engine, const struct compactor *compactor,
+                                   struct byte_writer *out)
 {
     struct engine_stats st;
+    int64_t lowest_ms = compactor == NULL ? INT64_MAX : compactor_oldest_ms(compactor);
 
     engine_stats_get(engine, &st);
-    if (st.min_time_ms <= st.max_time_ms)
+    if (st.min_time_ms <= st.max_time_ms && st.min_time_ms < lowest_ms)
+        lowest_ms = st.min_time_ms;
+    if (lowest_ms != INT64_MAX)
         value_write(out, "prometheus_tsdb_lowest_timestamp_seconds", "gauge",
                     "Lowest timestamp value stored in the database.",
-                    floor((double)st.min_time_ms / 1000));
+                    floor((double)lowest_ms / 1000));
+}
+
+/* A label's value as the text format has it. */
+static void label_write(struct byte_writer *out, struct str text)
+{
+    for (size_t i = 0; i < text.size; i++) {
+        char c = text.data[i];
+
+        if (c == '\n')
+            json_write_raw(out, "\\n");
+        else if (c == '"' || c == '\\')
+            writer_printf(out, "\\%c", c);
+        else
+            writer_u8(out, (uint8_t)c);
+    }
+}
+
+enum { RULES_SHOWN_ALL = 1000 };
+
+static void rule_family_write(const struct drop_rule_state *states, size_t count, bool of_series,
+                              struct byte_writer *out)
+{
+    const char *name =
+        of_series ? "rimstone_drop_rule_series" : "rimstone_drop_rule_samples_dropped_total";
+
+    writer_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name,
+                  of_series ? "Sender series that a drop rule is known to drop."
+                            : "Samples that a drop rule has dropped.",
+                  name, of_series ? "gauge" : "counter");
+    for (size_t i = 0; i < count; i++) {
+        /* Thousands of rules that have dropped nothing would be a burden to who scrapes. */
+        if (count > RULES_SHOWN_ALL && states[i].samples_dropped == 0)
+            continue;
+        writer_printf(out, "%s{rule=\"", name);
+        label_write(out, states[i].rule.name);
+        writer_printf(out, "\",source=\"%s\"} %" PRIu64 "\n",
+                      states[i].rule.origin == DROP_RULE_API ? "api" : "file",
+                      of_series ? states[i].series_dropped : states[i].samples_dropped);
+    }
+}
+
+/* One series a rule, for rules come and go. */
+static void rules_write(struct engine *engine, struct budget *memory, struct byte_writer *out)
+{
+    struct drop_rule_state *states = NULL;
+    struct errinfo ignored = {0};
+    struct arena arena;
+    size_t count = 0;
+
+    arena_init(&arena, memory);
+    /* Where memory is short, /metrics goes without them. */
+    if (engine_rules_state(engine, &arena, &states, &count, &ignored) == ERR_OK && count > 0) {
+        rule_family_write(states, count, true, out);
+        rule_family_write(states, count, false, out);
+    }
+    arena_done(&arena);
 }
 
 void api_metrics_write(struct api_server *s, struct byte_writer *out)
@@ -227,8 +321,10 @@ void api_metrics_write(struct api_server *s, struct byte_writer *out)
 
     requests_write(s, out);
     process_write(s, out);
+    if (engine != NULL)
+        rules_write(engine, &s->query_memory, out);
     if (engine != NULL && server_is_ready(s))
-        lowest_timestamp_write(engine, out);
+        lowest_timestamp_write(engine, server_compactor(s), out);
 }
 
 void endpoint_metrics(struct http_request *r)

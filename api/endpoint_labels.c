@@ -69,7 +69,10 @@ static bool selector_parse(struct http_request *r, struct meta_run *m, struct st
     enum err e = promql_parse_selector(text, &m->arena, &matchers, &count, &ei);
 
     if (e != ERR_OK) {
-        refuse_selector(r, ei.message);
+        if (e == ERR_INVALID || e == ERR_UNSUPPORTED)
+            refuse_selector(r, ei.message);
+        else
+            reply_err(r, e, ei.message);
         return false;
     }
     m->owned[m->set_count] = matchers;
@@ -91,7 +94,9 @@ static bool selectors_parse(struct http_request *r, struct meta_run *m)
     m->owned = ARENA_ARRAY(&m->arena, count, struct matcher *);
     m->owned_counts = ARENA_ARRAY(&m->arena, count, size_t);
     if (m->sets == NULL || m->owned == NULL || m->owned_counts == NULL) {
-        reply_err(r, ERR_LIMIT, "query memory is used up");
+        struct errinfo ei = {0};
+
+        reply_err(r, arena_error(&m->arena, &ei), ei.message);
         return false;
     }
     for (size_t i = 0; i < r->params.count; i++) {
@@ -103,13 +108,13 @@ static bool selectors_parse(struct http_request *r, struct meta_run *m)
     return true;
 }
 
-static bool bound_parse(struct http_request *r, const char *name, int64_t fallback, int64_t *out)
+bool request_bound(struct http_request *r, const char *name, int64_t fallback, int64_t *out)
 {
     struct str text = params_get(&r->params, name);
     struct errinfo ei = {0};
 
     *out = fallback;
-    if (text.size == 0 || param_time_parse(text, out, &ei) == ERR_OK)
+    if (text.size == 0 || time_parse(text, out, &ei) == ERR_OK)
         return true;
     errinfo_prefix(&ei, "invalid time value for '%s'", name);
     reply_bad_parameter(r, name, ei.message);
@@ -129,15 +134,14 @@ static struct meta_run *meta_run_new(struct http_request *r)
         return NULL;
     }
     m->source.free = meta_run_free;
-    budget_init(&m->memory, "query memory", r->server->options.promql.max_memory_bytes,
-                &r->server->query_memory);
+    query_memory_begin(r->server, &m->memory);
     arena_init(&m->arena, &m->memory);
     arena_init(&m->scratch, &m->memory);
     if (param_limit_parse(params_get(&r->params, "limit"), &m->limit, &ei) != ERR_OK)
         reply_bad_parameter(r, "limit", ei.message);
     else
-        ok = bound_parse(r, "start", TIME_MIN_MS, &m->min_time_ms) &&
-             bound_parse(r, "end", TIME_MAX_MS, &m->max_time_ms) && selectors_parse(r, m);
+        ok = request_bound(r, "start", TIME_MIN_MS, &m->min_time_ms) &&
+             request_bound(r, "end", TIME_MAX_MS, &m->max_time_ms) && selectors_parse(r, m);
     if (ok) {
         e = querier_open(server_engine(r->server), &m->querier, &ei);
         if (e != ERR_OK)
@@ -150,6 +154,17 @@ static struct meta_run *meta_run_new(struct http_request *r)
         return NULL;
     }
     return m;
+}
+
+/* Selectors of a call that succeeded. */
+static void note_usage(struct http_request *r, const struct meta_run *m, enum usage_kind kind)
+{
+    for (size_t i = 0; i < r->params.count; i++) {
+        const struct param *p = &r->params.items[i];
+
+        if (str_equal(p->name, STR_LITERAL("match[]")))
+            request_note_usage(r, kind, true, p->value, m->min_time_ms, m->max_time_ms);
+    }
 }
 
 /* From here on the source is sent by HTTP threads and may outlive the request. */
@@ -199,6 +214,7 @@ static void strings_reply(struct http_request *r, struct meta_run *m, enum err e
         meta_run_free(&m->source);
         return;
     }
+    note_usage(r, m, USAGE_LABELS);
     m->source.fill = strings_fill;
     meta_run_reply(r, m);
 }
@@ -342,6 +358,7 @@ void endpoint_series(struct http_request *r)
         m->series.count = m->limit;
         m->truncated = true;
     }
+    note_usage(r, m, USAGE_SERIES);
     m->source.fill = series_fill;
     meta_run_reply(r, m);
 }

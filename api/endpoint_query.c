@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/ast_json_internal.h"
 #include "api/http_internal.h"
 #include "api/json_internal.h"
 #include "base/assert.h"
+#include "promql/histogram_text.h"
 
 enum { POINTS_MAX = 11000, ANNOTATIONS_MAX = 10 };
 
@@ -17,16 +19,19 @@ enum { POINTS_MAX = 11000, ANNOTATIONS_MAX = 10 };
 struct query_run {
     struct stream_source source; /* first, so that the two convert */
     struct budget memory;        /* of this query */
-    struct arena arena;          /* the result's */
+    struct promql_progress progress;
+    struct arena arena; /* the result's */
     struct promql_handle *handle;
     struct promql_result result;
     size_t limit;
-    bool truncated;  /* by `limit` */
-    bool want_stats; /* `stats` was given */
+    bool truncated;            /* by `limit` */
+    bool want_stats;           /* `stats` was given */
+    const char *stats_warning; /* with a value that Prometheus will refuse; in the arena, or NULL */
     double queue_s, eval_s;
-    size_t row, point; /* where the stream stands */
-    bool began;        /* the row's labels are written */
-    bool any_point;    /* of the row */
+    size_t row, point;   /* where the stream stands */
+    bool began;          /* the row's labels are written */
+    bool histograms_due; /* the row's floats are written */
+    bool any_point;      /* of those that are being written */
 };
 
 static void query_run_free(struct stream_source *source)
@@ -43,10 +48,19 @@ static void query_run_free(struct stream_source *source)
 
 /* Text of the result. */
 
+static void string_write(struct byte_writer *w, const char *field, size_t *written, struct str text)
+{
+    if ((*written)++ == 0)
+        writer_printf(w, ",\"%s\":[", field);
+    else
+        writer_u8(w, ',');
+    json_write_string(w, text);
+}
+
 static void strings_write(struct byte_writer *w, const struct query_run *q,
                           enum annotation_kind kind, const char *field, const char *noun)
 {
-    bool truncated = kind == ANNOTATION_WARNING && q->truncated;
+    bool warns = kind == ANNOTATION_WARNING;
     size_t written = 0, skipped = 0;
 
     for (size_t i = 0; i < q->result.annotation_count; i++) {
@@ -56,52 +70,88 @@ static void strings_write(struct byte_writer *w, const struct query_run *q,
             skipped++;
             continue;
         }
-        if (written++ == 0)
-            writer_printf(w, ",\"%s\":[", field);
-        else
-            writer_u8(w, ',');
-        json_write_string(w, str_from(q->result.annotations[i].text));
+        string_write(w, field, &written, str_from(q->result.annotations[i].text));
     }
-    if (truncated) {
-        if (written++ == 0)
-            writer_printf(w, ",\"%s\":[", field);
-        else
-            writer_u8(w, ',');
-        json_write_string(w, STR_LITERAL("results truncated due to limit"));
-    }
+    if (warns && q->truncated)
+        string_write(w, field, &written, STR_LITERAL("results truncated due to limit"));
+    if (warns && q->stats_warning != NULL)
+        string_write(w, field, &written, str_from(q->stats_warning));
     if (skipped > 0)
         writer_printf(w, ",\"%zu more %s annotations omitted\"", skipped, noun);
     if (written > 0)
         writer_u8(w, ']');
 }
 
-static void stats_write(struct byte_writer *w, const struct query_run *q)
+static void per_step_write(struct byte_writer *w, const struct promql_result *r)
 {
-    json_write_raw(w, ",\"stats\":{\"timings\":{\"evalTotalTime\":");
-    json_write_number(w, q->eval_s);
-    json_write_raw(w, ",\"execQueueTime\":");
-    json_write_number(w, q->queue_s);
-    json_write_raw(w, ",\"execTotalTime\":");
-    json_write_number(w, q->eval_s + q->queue_s);
-    writer_printf(
-        w, "},\"samples\":{\"totalQueryableSamples\":%" PRIu64 ",\"peakSamples\":%" PRIu64 "}}",
-        q->result.samples_read, q->result.samples_peak);
+    json_write_raw(w, "\"totalQueryableSamplesPerStep\":[");
+    for (size_t i = 0; i < r->step_count; i++) {
+        json_write_raw(w, i == 0 ? "[" : ",[");
+        json_write_time(w, r->start_ms + (int64_t)i * r->step_ms);
+        writer_printf(w, ",%" PRIu64 "]", r->queryable_per_step[i]);
+    }
+    json_write_raw(w, "],");
 }
 
-/* Which of the four shapes the answer has. An instant query of a range vector is a matrix too. */
-static const char *result_type_text(const struct promql_result *r)
+/* The object that Prometheus calls stats. */
+static void stats_object_write(struct byte_writer *w, const struct query_run *q)
 {
-    switch (r->type) {
-    case VALUE_SCALAR:
-        return "scalar";
-    case VALUE_VECTOR:
-        return "vector";
-    case VALUE_MATRIX:
-        return "matrix";
-    case VALUE_STRING:
-        break;
+    const struct promql_result *r = &q->result;
+    double prepare_s = (double)r->prepare_ns / 1e9, sort_s = (double)r->sort_ns / 1e9;
+    const struct {
+        const char *name;
+        double seconds;
+    } timings[] = {
+        {"evalTotalTime", q->eval_s},        {"resultSortTime", sort_s},
+        {"queryPreparationTime", prepare_s}, {"innerEvalTime", q->eval_s - prepare_s - sort_s},
+        {"execQueueTime", q->queue_s},       {"execTotalTime", q->eval_s + q->queue_s},
+    };
+
+    json_write_raw(w, "{\"timings\":{");
+    for (size_t i = 0; i < sizeof timings / sizeof timings[0]; i++) {
+        writer_printf(w, "%s\"%s\":", i == 0 ? "" : ",", timings[i].name);
+        json_write_number(w, timings[i].seconds);
     }
-    return "string";
+    json_write_raw(w, "},\"samples\":{");
+    if (r->queryable_per_step != NULL)
+        per_step_write(w, r);
+    writer_printf(w,
+                  "\"totalQueryableSamples\":%" PRIu64 ",\"samplesRead\":%" PRIu64
+                  ",\"peakSamples\":%" PRIu64 "}}",
+                  r->samples_queryable, r->samples_read, r->samples_peak);
+}
+
+/* A line of the query log; `error` is NULL for a query that succeeded. */
+static void query_log_line(struct http_request *r, const struct query_run *q,
+                           const struct promql_query *query, const char *error)
+{
+    struct api_server *s = r->server;
+    struct byte_writer w;
+
+    writer_init(&w);
+    json_write_raw(&w, "{\"time\":");
+    query_log_write_time(&w, clock_now_ms(s->options.clock));
+    json_write_raw(&w, ",\"level\":\"INFO\",\"source\":\"endpoint_query.c\",\"msg\":"
+                       "\"promql query logged\",\"params\":{\"end\":");
+    query_log_write_time(&w, query->end_ms);
+    json_write_raw(&w, ",\"query\":");
+    json_write_string(&w, query->text);
+    json_write_raw(&w, ",\"start\":");
+    query_log_write_time(&w, query->start_ms);
+    writer_printf(&w, ",\"step\":%" PRId64 "}", query->is_range ? query->step_ms / 1000 : 0);
+    if (error != NULL) {
+        json_write_raw(&w, ",\"error\":");
+        json_write_string(&w, str_from(error));
+    }
+    json_write_raw(&w, ",\"stats\":");
+    stats_object_write(&w, q);
+    writer_printf(
+        &w,
+        ",\"spanID\":\"0000000000000000\",\"traceID\":\"00000000000000000000000000000000\","
+        "\"httpRequest\":{\"clientIP\":\"%s\",\"method\":\"%s\",\"path\":\"%s\"}}",
+        r->entry.client, r->method == METHOD_POST ? "POST" : "GET", r->route->path);
+    query_log_write(&s->query_log, &w);
+    writer_done(&w);
 }
 
 static size_t row_count(const struct query_run *q)
@@ -111,8 +161,20 @@ static size_t row_count(const struct query_run *q)
     return q->limit != 0 && count > q->limit ? q->limit : count;
 }
 
-/* Writes points from q->point on until the piece is full; true when the row has no more. */
-static bool row_points_write(struct query_run *q, struct byte_writer *w)
+/* A value of a row. */
+struct point {
+    int64_t t_ms;
+    double value;
+    const struct histogram *histogram; /* NULL: a float */
+};
+
+static size_t point_limit(const struct query_run *q)
+{
+    return q->result.raw != NULL ? q->result.raw[q->row].count : q->result.step_count;
+}
+
+/* Point `i` of the row, of at most point_limit(); false where it is absent. */
+static inline bool point_get(const struct query_run *q, size_t i, struct point *out)
 {
     const struct promql_result *result = &q->result;
     const struct result_series *series = &result->series[q->row];
@@ -120,29 +182,64 @@ static bool row_points_write(struct query_run *q, struct byte_writer *w)
     if (result->raw != NULL) {
         const struct column *c = &result->raw[q->row];
 
-        for (; q->point < c->count && w->size < STREAM_PIECE_BYTES; q->point++) {
-            if (q->any_point)
-                writer_u8(w, ',');
-            q->any_point = true;
-            json_write_point(w, c->t_ms[q->point], c->value[q->point]);
-        }
-        return q->point == c->count;
+        *out =
+            (struct point){c->t_ms[i], c->value[i], c->histogram != NULL ? c->histogram[i] : NULL};
+        return true;
     }
-    for (; q->point < result->step_count; q->point++) {
-        if (!result_point_present(series, q->point))
+    if (!result_point_present(series, i))
+        return false;
+    *out = (struct point){result->start_ms + (int64_t)i * result->step_ms, series->value[i],
+                          result_point_histogram(series, i)};
+    return true;
+}
+
+static void point_write(struct byte_writer *w, const struct point *p)
+{
+    if (p->histogram == NULL) {
+        json_write_point(w, p->t_ms, p->value);
+        return;
+    }
+    writer_u8(w, '[');
+    json_write_sample_time(w, p->t_ms);
+    writer_u8(w, ',');
+    histogram_write_json(w, p->histogram);
+    writer_u8(w, ']');
+}
+
+/* Writes the row's floats or its histograms, whatever is due, from q->point on until the piece is
+ * full; true when the row has no more of them. */
+static bool row_points_write(struct query_run *q, struct byte_writer *w)
+{
+    size_t limit = point_limit(q);
+
+    for (; q->point < limit; q->point++) {
+        struct point p;
+
+        if (!point_get(q, q->point, &p) || (p.histogram != NULL) != q->histograms_due)
             continue;
         if (w->size >= STREAM_PIECE_BYTES)
             return false;
         if (q->any_point)
             writer_u8(w, ',');
+        else
+            json_write_raw(w, q->histograms_due ? ",\"histograms\":[" : ",\"values\":[");
         q->any_point = true;
-        json_write_point(w, result->start_ms + (int64_t)q->point * result->step_ms,
-                         series->value[q->point]);
+        point_write(w, &p);
     }
+    if (q->any_point)
+        writer_u8(w, ']');
+    q->any_point = false;
+    q->point = 0;
     return true;
 }
 
-/* Writes (the rest of) a matrix row; true when it is complete. */
+static bool row_has_histograms(const struct query_run *q)
+{
+    return q->result.raw != NULL ? q->result.raw[q->row].histogram != NULL
+                                 : q->result.series[q->row].histogram != NULL;
+}
+
+/* Writes (the rest of) a matrix row, floats before histograms; true when it is complete. */
 static bool matrix_row_write(struct query_run *q, struct byte_writer *w)
 {
     if (!q->began) {
@@ -150,36 +247,42 @@ static bool matrix_row_write(struct query_run *q, struct byte_writer *w)
             writer_u8(w, ',');
         json_write_raw(w, "{\"metric\":");
         json_write_labels(w, &q->result.series[q->row].labels);
-        json_write_raw(w, ",\"values\":[");
         q->began = true;
-        q->any_point = false; /* not "at step 0": a row may begin with steps that have no value */
     }
-    if (!row_points_write(q, w))
+    if (!q->histograms_due) {
+        if (!row_points_write(q, w))
+            return false;
+        q->histograms_due = row_has_histograms(q);
+    }
+    if (q->histograms_due && !row_points_write(q, w))
         return false;
-    json_write_raw(w, "]}");
+    writer_u8(w, '}');
     q->began = false;
-    q->point = 0;
+    q->histograms_due = false;
     return true;
 }
 
 static void vector_row_write(struct query_run *q, struct byte_writer *w)
 {
-    const struct result_series *series = &q->result.series[q->row];
+    struct point p;
 
+    ASSERT(point_get(q, 0, &p)); /* a vector has only what is there */
     if (q->row > 0)
         writer_u8(w, ',');
     json_write_raw(w, "{\"metric\":");
-    json_write_labels(w, &series->labels);
-    json_write_raw(w, ",\"value\":");
-    json_write_point(w, q->result.start_ms, series->value[0]);
+    json_write_labels(w, &q->result.series[q->row].labels);
+    json_write_raw(w, p.histogram != NULL ? ",\"histogram\":" : ",\"value\":");
+    point_write(w, &p);
     writer_u8(w, '}');
 }
 
 /* What stands behind the result. */
 static void end_write(struct byte_writer *w, const struct query_run *q)
 {
-    if (q->want_stats)
-        stats_write(w, q);
+    if (q->want_stats) {
+        json_write_raw(w, ",\"stats\":");
+        stats_object_write(w, q);
+    }
     json_write_raw(w, "}");
     strings_write(w, q, ANNOTATION_WARNING, "warnings", "warning");
     strings_write(w, q, ANNOTATION_INFO, "infos", "info");
@@ -231,7 +334,8 @@ static void result_reply(struct http_request *r, struct query_run *q)
 
     writer_init(&w);
     json_write_raw(&w, "{\"status\":\"success\",\"data\":{\"resultType\":\"");
-    json_write_raw(&w, result_type_text(&q->result));
+    /* An instant query of a range vector is a matrix too. */
+    json_write_raw(&w, value_type_text(q->result.type));
     json_write_raw(&w, "\",\"result\":");
     if (q->result.type == VALUE_SCALAR || q->result.type == VALUE_STRING) {
         single_write(&w, q);
@@ -255,7 +359,7 @@ static bool param_time(struct http_request *r, const char *name, bool is_range, 
         *out = fallback;
         return true;
     }
-    if (param_time_parse(text, out, &ei) == ERR_OK)
+    if (time_parse(text, out, &ei) == ERR_OK)
         return true;
     if (!is_range)
         errinfo_prefix(&ei, "invalid time value for '%s'", name);
@@ -362,13 +466,13 @@ static bool params_instant(struct http_request *r, struct promql_query *query)
     return true;
 }
 
-/* Which texts belong to which code is the evaluator's; a wrong query names its parameter. */
-static void query_error_reply(struct http_request *r, enum err code, const char *message)
+static void note_usage(struct http_request *r, const struct promql_query *query)
 {
-    if (code == ERR_INVALID || code == ERR_UNSUPPORTED)
-        reply_bad_parameter(r, "query", message);
-    else
-        reply_err(r, code, message);
+    int64_t lookback_ms = query->lookback_delta_ms != 0 ? query->lookback_delta_ms
+                                                        : query->settings->lookback_delta_ms;
+
+    request_note_usage(r, query->is_range ? USAGE_QUERY_RANGE : USAGE_QUERY, false, query->text,
+                       query->start_ms - lookback_ms, query->end_ms);
 }
 
 static void query_execute(struct http_request *r, struct query_run *q, struct promql_query *query)
@@ -389,20 +493,46 @@ static void query_execute(struct http_request *r, struct query_run *q, struct pr
         query_run_free(&q->source);
         return;
     }
+    query->progress = &q->progress;
+    query_list_show(&s->queries, &r->entry, &q->memory, &q->progress);
     e = promql_query_run(query, &q->arena, &q->result, &q->handle, &ei);
+    query_list_show(&s->queries, &r->entry, NULL, NULL);
     cpu_ns = clock_mono_ns() - start_ns;
     q->eval_s = (double)cpu_ns / 1e9;
     q->queue_s = (double)r->queue_ns / 1e9;
     metric_histogram_observe(s->metrics.query_eval, q->eval_s);
+    /* What cannot be parsed is no query yet, as in Prometheus. */
+    if (s->query_log.path != NULL && e != ERR_INVALID && e != ERR_UNSUPPORTED)
+        query_log_line(r, q, query, e == ERR_OK ? NULL : ei.message);
+    if (e != ERR_INVALID && e != ERR_UNSUPPORTED && e != ERR_CANCELED)
+        note_usage(r, query);
     if (e != ERR_OK) {
-        query_error_reply(r, e, ei.message);
+        reply_parameter_err(r, "query", e, ei.message);
         query_run_free(&q->source);
         return;
     }
-    metric_counter_add(s->metrics.query_samples, q->result.samples_read);
+    metric_counter_add(s->metrics.query_samples, q->result.samples_queryable);
+    metric_counter_add(s->metrics.query_samples_read, q->result.samples_read);
+    metric_histogram_observe(s->metrics.query_prepare, (double)q->result.prepare_ns / 1e9);
+    metric_histogram_observe(s->metrics.query_sort, (double)q->result.sort_ns / 1e9);
     q->truncated = q->limit != 0 && q->result.series_count > q->limit &&
                    (q->result.type == VALUE_VECTOR || q->result.type == VALUE_MATRIX);
     result_reply(r, q);
+}
+
+static void param_stats(struct http_request *r, struct query_run *q, struct promql_query *query)
+{
+    struct str text = params_get(&r->params, "stats");
+    bool all = str_equal(text, STR_LITERAL("all"));
+
+    q->want_stats = text.size != 0;
+    query->wants_steps = all && r->server->options.per_step_stats;
+    if (q->want_stats && !all && !str_equal(text, STR_LITERAL("true")))
+        q->stats_warning = arena_printf(
+            &q->arena,
+            "value \"%.*s\" for parameter \"stats\" is deprecated and will be rejected in "
+            "the next major release, use \"true\" or \"all\"",
+            STR_ARGS(text));
 }
 
 static void query_answer(struct http_request *r, bool is_range)
@@ -421,11 +551,10 @@ static void query_answer(struct http_request *r, bool is_range)
         return;
     }
     q->source = (struct stream_source){.fill = query_fill, .free = query_run_free};
-    budget_init(&q->memory, "query memory", r->server->options.promql.max_memory_bytes,
-                &r->server->query_memory);
+    query_memory_begin(r->server, &q->memory);
     arena_init(&q->arena, &q->memory);
     q->limit = limit;
-    q->want_stats = params_get(&r->params, "stats").size != 0;
+    param_stats(r, q, &query);
     query_execute(r, q, &query);
 }
 

@@ -127,8 +127,12 @@ void endpoint_runtimeinfo(struct http_request *r)
     field(&w, "CWD", cwd, false);
     field(&w, "hostname", host, false);
     time_field(&w, "serverTime", clock_now_ms(s->options.clock), false);
-    json_write_raw(&w, ",\"reloadConfigSuccess\":true");
-    time_field(&w, "lastConfigTime", s->start_ms, false); /* read once, at start */
+    mutex_lock(&s->lock);
+    bool failed = s->reload.failed;
+    int64_t last_ms = s->reload.last_ms;
+    mutex_unlock(&s->lock);
+    writer_printf(&w, ",\"reloadConfigSuccess\":%s", failed ? "false" : "true");
+    time_field(&w, "lastConfigTime", last_ms, false);
     writer_printf(&w, ",\"corruptionCount\":0,\"GOMAXPROCS\":%" PRIu32, thread_cpu_count());
     field(&w, "storageRetention", s->options.storage_retention, false);
     json_write_raw(&w, "}");
@@ -154,7 +158,10 @@ void endpoint_config(struct http_request *r)
 
     begin(&w);
     json_write_raw(&w, "{");
-    field(&w, "yaml", r->server->options.config_yaml, true);
+    mutex_lock(&r->server->lock);
+    const char *text = r->server->reload.text;
+    field(&w, "yaml", text == NULL ? r->server->options.config_yaml : text, true);
+    mutex_unlock(&r->server->lock);
     json_write_raw(&w, "}");
     end(r, &w);
 }

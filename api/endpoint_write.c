@@ -101,7 +101,8 @@ void endpoint_write_begin(struct http_request *r)
     if (!content_type_is_v1(type))
         reply_text(r, 415,
                    "unsupported Content-Type: this server takes remote write 1.0 "
-                   "(application/x-protobuf)\n");
+                   "(application/x-protobuf; Prometheus: protobuf_message: "
+                   "prometheus.WriteRequest)\n");
     else if (!content_encoding_parse(encoding, &r->encoding))
         reply_text(r, 415, "unsupported Content-Encoding: snappy or zstd\n");
     else if (engine_admit(server_engine(r->server), &ei) != ERR_OK)
@@ -207,15 +208,14 @@ static void counters_add(struct api_server *s, const struct write_workspace *ws)
     metric_counter_add(s->metrics.series_received, counts->series_count);
     metric_counter_add(s->metrics.samples_received, ws->decoder.batch->sample_count);
     if (counts->histogram_count != 0)
-        metric_counter_add(s->metrics.histograms_skipped, counts->histogram_count);
+        metric_counter_add(s->metrics.histograms_received, counts->histogram_count);
     if (counts->exemplar_count != 0)
         metric_counter_add(s->metrics.exemplars_skipped, counts->exemplar_count);
     if (counts->metadata_count != 0)
         metric_counter_add(s->metrics.metadata_skipped, counts->metadata_count);
 }
 
-/* Decompresses and walks the request's body. The decoded bytes are in *decoded, which the batch
- * points into. Gives the compressed body back as soon as it is not needed. */
+/* Decompresses the request's body. Gives the compressed body back as soon as it is not needed. */
 static enum err body_take(struct http_request *r, struct write_workspace *ws,
                           struct buffer *decoded, struct errinfo *ei)
 {
@@ -233,27 +233,43 @@ static enum err body_take(struct http_request *r, struct write_workspace *ws,
     if (e != ERR_OK)
         return e;
     metric_counter_add(s->metrics.write_bytes_decoded, decoded->size);
-    return remote_write_v1_decode(&ws->decoder, (struct bytes){decoded->data, decoded->size}, ei);
+    return ERR_OK;
 }
 
-static enum err body_store(struct http_request *r, struct write_workspace *ws, struct errinfo *ei)
+static enum err batch_store(struct http_request *r, struct write_workspace *ws, struct errinfo *ei)
 {
-    struct api_server *s = r->server;
-    struct engine *engine = server_engine(s);
+    struct engine *engine = server_engine(r->server);
     struct write_result *result = &ws->result;
     enum err e = ERR_OK;
 
-    counters_add(s, ws);
-    r->sequences = calloc(engine_shard_count(engine), sizeof *r->sequences);
+    if (r->sequences == NULL)
+        r->sequences = calloc(engine_shard_count(engine), sizeof *r->sequences);
     if (r->sequences == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "out of memory for requests");
     result->sequences = r->sequences;
     e = engine_write(engine, ws->decoder.batch, result, ei);
-    if (e != ERR_OK)
-        return e;
-    if (result->refused_count != 0)
+    if (e != ERR_INVALID)
+        counters_add(r->server, ws);
+    if (e == ERR_OK && result->refused_count != 0)
         refusals_reply(r, result);
-    return ERR_OK;
+    return e;
+}
+
+/* Walks a decoded body and stores it. The labels of known series are passed over; where that does
+ * not work out, for whatever reason, all is walked. */
+static enum err body_store(struct http_request *r, struct write_workspace *ws, struct bytes body,
+                           struct errinfo *ei)
+{
+    enum err e = remote_write_v1_guess(&ws->decoder, body, ei);
+
+    if (e == ERR_OK) {
+        e = batch_store(r, ws, ei);
+        if (e != ERR_INVALID)
+            return e;
+    }
+    errinfo_clear(ei);
+    e = remote_write_v1_decode(&ws->decoder, body, ei);
+    return e == ERR_OK ? batch_store(r, ws, ei) : e;
 }
 
 static bool waits_for_log(const struct http_request *r, uint32_t shard_count)
@@ -283,12 +299,13 @@ void endpoint_write(struct http_request *r)
     struct errinfo ei = {0};
     enum err e = ERR_OK;
 
-    if (ws != NULL && decoded != NULL)
+    if (ws != NULL && decoded != NULL) {
         e = body_take(r, ws, decoded, &ei);
-    else
+        if (e == ERR_OK)
+            e = body_store(r, ws, (struct bytes){decoded->data, decoded->size}, &ei);
+    } else {
         e = errinfo_set(&ei, ERR_NOMEM, 0, "out of memory for requests");
-    if (e == ERR_OK)
-        e = body_store(r, ws, &ei);
+    }
     if (ws != NULL)
         workspace_put(s, ws);
     buffer_pool_put(&s->buffers, decoded);

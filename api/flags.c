@@ -40,6 +40,7 @@ enum flag_id {
     FLAG_LIFECYCLE,
     FLAG_QUERY_TIMEOUT,
     FLAG_QUERY_CONCURRENCY,
+    FLAG_QUERY_THREADS,
     FLAG_QUERY_SAMPLES,
     FLAG_QUERY_MEMORY,
     FLAG_QUERY_TOTAL_MEMORY,
@@ -51,6 +52,9 @@ enum flag_id {
 };
 _Static_assert((int)FLAG_COUNT <= (int)FLAG_COUNT_MAX, "FLAG_COUNT_MAX is too small");
 
+/* A thousand years: sums of times and ages stay far from overflow. */
+#define RETENTION_MS_MAX (UINT64_C(1000) * 366 * 86400000)
+
 struct flag_spec {
     const char *name;
     enum flag_kind kind;
@@ -58,7 +62,6 @@ struct flag_spec {
     const char *help;
     const char *choices[4]; /* KIND_CHOICE; the value is the index */
     uint64_t least, most;   /* numbers; most 0: no bound */
-    const char *only_value; /* other values do nothing yet; "": no value does */
 };
 
 static const struct flag_spec specs[FLAG_COUNT] = {
@@ -73,36 +76,43 @@ static const struct flag_spec specs[FLAG_COUNT] = {
     [FLAG_RETENTION_TIME] = {.name = "storage.tsdb.retention.time",
                              .kind = KIND_DURATION,
                              .fallback = "15d",
-                             .help = "age after which data go (no effect yet)"},
+                             .help = "age at which data go, counted back from the newest 2 h "
+                                     "window on disk; 0 for none; none also when only a size is "
+                                     "given",
+                             .most = RETENTION_MS_MAX},
     [FLAG_RETENTION_SIZE] = {.name = "storage.tsdb.retention.size",
                              .kind = KIND_SIZE,
                              .fallback = "0",
-                             .help = "size beyond which data go, 0 for none (no effect yet)"},
+                             .help = "size of all files beyond which the oldest data go, 0 for "
+                                     "none"},
     [FLAG_MEMORY_LIMIT] =
         {.name = "storage.memory-limit",
          .kind = KIND_MEMORY,
          .fallback = "60%",
          .help = "memory of the store and of queries: a share of the cgroup's limit or of "
-                 "the machine's memory, or a size"},
+                 "the machine's memory, or a size",
+         .least = 16 << 20}, /* an empty store has about 8 MiB */
     [FLAG_SHARDS] =
         {.name = "storage.shards",
          .kind = KIND_COUNT,
          .fallback = "0",
-         .help = "units of parallel work of a new data directory, a power of two; 0: by memory, "
-                 "at least 16",
+         .help = "units of parallel work, a power of two; another number than a data directory has "
+                 "rewrites its newest data at the start; 0: as it is, of a new one by memory, at "
+                 "least 16",
          .most = WAL_SHARD_COUNT_MAX},
     [FLAG_SEAL_INTERVAL] = {.name = "storage.seal-interval",
                             .kind = KIND_DURATION,
                             .fallback = "30m",
-                            .help = "longest time between seals (not built yet)",
-                            .only_value = ""},
-    [FLAG_CLOCK] =
-        {.name = "storage.clock",
-         .kind = KIND_CHOICE,
-         .fallback = "wall",
-         .help = "wall, or data: the newest accepted timestamp is now (data is not built yet)",
-         .choices = {"wall", "data"},
-         .only_value = "wall"},
+                            .help = "longest time for which samples are in memory and log only",
+                            .least = 1000,
+                            .most = 86400000},
+    [FLAG_CLOCK] = {.name = "storage.clock",
+                    .kind = KIND_CHOICE,
+                    .fallback = "wall",
+                    .help =
+                        "wall, or data: the newest accepted timestamp is now, for benchmarks and "
+                        "replays of history",
+                    .choices = {"wall", "data"}},
     [FLAG_WAL_SYNC] =
         {.name = "wal.sync",
          .kind = KIND_CHOICE,
@@ -126,16 +136,15 @@ static const struct flag_spec specs[FLAG_COUNT] = {
                              .fallback = "0",
                              .help = "threads of the replay, 0 for all cores",
                              .most = 4096},
-    [FLAG_COMPACTOR_THREADS] =
-        {.name = "compactor.threads",
-         .kind = KIND_COUNT,
-         .fallback = "0",
-         .help = "workers of the compactor, 0 for half the cores (not built yet)",
-         .only_value = ""},
+    [FLAG_COMPACTOR_THREADS] = {.name = "compactor.threads",
+                                .kind = KIND_COUNT,
+                                .fallback = "0",
+                                .help = "workers of the compactor, 0 for half the cores",
+                                .most = 256},
     [FLAG_LISTEN] = {.name = "web.listen-address",
                      .kind = KIND_TEXT,
                      .fallback = "127.0.0.1:9440",
-                     .help = "host:port to listen on"},
+                     .help = "host:port to listen on; :port is every address"},
     [FLAG_MAX_REQUEST] = {.name = "web.max-request-size",
                           .kind = KIND_SIZE,
                           .fallback = "32MiB",
@@ -145,13 +154,13 @@ static const struct flag_spec specs[FLAG_COUNT] = {
     [FLAG_ADMIN_API] = {.name = "web.enable-admin-api",
                         .kind = KIND_BOOL,
                         .fallback = "false",
-                        .help = "delete and snapshot endpoints (not built yet)",
-                        .only_value = "false"},
+                        .help = "endpoints that delete series, purge, make snapshots, kill "
+                                "queries and change drop rules"},
     [FLAG_LIFECYCLE] = {.name = "web.enable-lifecycle",
                         .kind = KIND_BOOL,
                         .fallback = "false",
-                        .help = "/-/reload and /-/quit (not built yet)",
-                        .only_value = "false"},
+                        .help = "POST /-/reload reads the configuration anew, /-/quit ends the "
+                                "server"},
     [FLAG_QUERY_TIMEOUT] = {.name = "query.timeout",
                             .kind = KIND_DURATION,
                             .fallback = "2m",
@@ -164,6 +173,12 @@ static const struct flag_spec specs[FLAG_COUNT] = {
                                 .help = "queries at once; others wait",
                                 .least = 1,
                                 .most = 1000},
+    [FLAG_QUERY_THREADS] = {.name = "query.threads",
+                            .kind = KIND_COUNT,
+                            .fallback = "0",
+                            .help = "threads of one query with many series; 0: one per core",
+                            .least = 0,
+                            .most = 256},
     [FLAG_QUERY_SAMPLES] = {.name = "query.max-samples",
                             .kind = KIND_COUNT,
                             .fallback = "50000000",
@@ -183,12 +198,16 @@ static const struct flag_spec specs[FLAG_COUNT] = {
                        .fallback = "5m",
                        .help = "how far an instant selector looks back",
                        .least = 1,
-                       .most = (uint64_t)1 << 40},
+                       .most = UINT64_C(10000) * 86400000},
     [FLAG_FEATURE] = {.name = "enable-feature",
                       .kind = KIND_TEXT,
                       .fallback = "",
-                      .help = "experimental features, a comma-separated list of "
-                              "promql-experimental-functions and promql-delayed-name-removal"},
+                      .help = "experimental features as Prometheus names them, a comma-separated "
+                              "list of promql-experimental-functions, "
+                              "promql-extended-range-selectors, promql-binop-fill-modifiers, "
+                              "promql-delayed-name-removal, promql-per-step-stats, "
+                              "use-start-timestamps and type-and-unit-labels; "
+                              "promql-duration-expr is on anyway"},
     [FLAG_LOG_LEVEL] = {.name = "log.level",
                         .kind = KIND_CHOICE,
                         .fallback = "info",
@@ -321,6 +340,28 @@ static enum flags_outcome wrong(struct byte_writer *why, const char *format, ...
     return FLAGS_WRONG;
 }
 
+/* A bound as one would give it: 1d, 16MiB. */
+static void bound_write(struct byte_writer *out, enum flag_kind kind, uint64_t bound)
+{
+    static const struct unit {
+        const char *name;
+        uint64_t size;
+    } durations[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}},
+      sizes[] = {{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}},
+      numbers[] = {{"", 1}};
+    const struct unit *unit = kind == KIND_DURATION                      ? durations
+                              : kind == KIND_SIZE || kind == KIND_MEMORY ? sizes
+                                                                         : numbers;
+
+    if (bound == 0) {
+        writer_printf(out, "0");
+        return;
+    }
+    while (bound % unit->size != 0)
+        unit++;
+    writer_printf(out, "%" PRIu64 "%s", bound / unit->size, unit->name);
+}
+
 /* What a value looks like, for whoever gave one that is none. */
 static void value_describe(const struct flag_spec *spec, struct byte_writer *out)
 {
@@ -333,18 +374,19 @@ static void value_describe(const struct flag_spec *spec, struct byte_writer *out
         [KIND_COUNT] = "a whole number",
         [KIND_CHOICE] = "one of",
     };
-    const char *unit = spec->kind == KIND_DURATION ? "ms" : "";
 
     writer_printf(out, "%s", texts[spec->kind]);
     if (spec->kind == KIND_CHOICE)
         for (size_t i = 0; i < sizeof spec->choices / sizeof spec->choices[0]; i++)
             if (spec->choices[i] != NULL)
                 writer_printf(out, "%s %s", i == 0 ? "" : ",", spec->choices[i]);
+    if (spec->least == 0 && spec->most == 0)
+        return;
+    writer_printf(out, spec->kind == KIND_MEMORY ? ", from " : " from ");
+    bound_write(out, spec->kind, spec->least);
+    writer_printf(out, spec->most == 0 ? " on" : " to ");
     if (spec->most != 0)
-        writer_printf(out, " from %" PRIu64 "%s to %" PRIu64 "%s", spec->least, unit, spec->most,
-                      unit);
-    else if (spec->least != 0)
-        writer_printf(out, " from %" PRIu64 "%s on", spec->least, unit);
+        bound_write(out, spec->kind, spec->most);
 }
 
 static enum flags_outcome value_refuse(struct byte_writer *why, const struct flag_spec *spec,
@@ -370,8 +412,6 @@ static enum flags_outcome value_set(struct reading *in, enum flag_id id, const c
     in->text[id] = text;
     if (!value_parse(spec, text, in->machine_memory_bytes, &in->number[id]))
         return value_refuse(in->why, spec, text);
-    if (spec->only_value != NULL && strcmp(spec->only_value, text) != 0)
-        return wrong(in->why, "--%s=%s is not built yet: it would do nothing", spec->name, text);
     return FLAGS_RUN;
 }
 
@@ -424,7 +464,31 @@ static void help_write(struct byte_writer *text)
     json_write_raw(text, "  --help\n        this list\n  --version\n        the version\n");
 }
 
-/* The features in a comma-separated list. */
+/* Where a feature's switch is; NULL when there is no such feature. */
+static bool *feature_switch(struct server_flags *out, struct str name)
+{
+    const struct {
+        const char *name;
+        bool *on;
+    } features[] = {
+        {"promql-experimental-functions", &out->promql_language.experimental_functions},
+        {"promql-extended-range-selectors", &out->promql_language.extended_range_selectors},
+        {"promql-binop-fill-modifiers", &out->promql_language.binop_fill_modifiers},
+        {"promql-delayed-name-removal", &out->delayed_name_removal},
+        {"type-and-unit-labels", &out->type_and_unit_labels},
+        {"promql-per-step-stats", &out->per_step_stats},
+        {"use-start-timestamps", &out->start_timestamps},
+    };
+
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        if (str_equal(name, str_from(features[i].name)))
+            return features[i].on;
+    }
+    return NULL;
+}
+
+/* The features in a comma-separated list. Duration expressions are on without their switch, as in
+ * Prometheus since 3.14. */
 static enum flags_outcome features_parse(struct reading *in, struct server_flags *out)
 {
     const char *text = in->text[FLAG_FEATURE];
@@ -432,13 +496,12 @@ static enum flags_outcome features_parse(struct reading *in, struct server_flags
     while (*text != '\0') {
         size_t size = strcspn(text, ",");
         struct str name = {text, size};
+        bool *on = feature_switch(out, name);
 
         text += size + (text[size] == ',');
-        if (str_equal(name, STR_LITERAL("promql-experimental-functions")))
-            out->experimental_functions = true;
-        else if (str_equal(name, STR_LITERAL("promql-delayed-name-removal")))
-            out->delayed_name_removal = true;
-        else if (size > 0)
+        if (on != NULL)
+            *on = true;
+        else if (size > 0 && !str_equal(name, STR_LITERAL("promql-duration-expr")))
             return wrong(in->why, "--enable-feature: this version has no feature \"%.*s\"",
                          STR_ARGS(name));
     }
@@ -458,9 +521,17 @@ static void fill(const struct reading *in, struct server_flags *out)
     out->data_dir = in->text[FLAG_PATH];
     out->retention_time = in->text[FLAG_RETENTION_TIME];
     out->retention_size = in->text[FLAG_RETENTION_SIZE];
-    out->retention_given = in->given[FLAG_RETENTION_TIME] || in->given[FLAG_RETENTION_SIZE];
+    out->retention_bytes = n[FLAG_RETENTION_SIZE];
+    /* As in Prometheus: a size alone means that only the size counts. */
+    out->retention_ms =
+        in->given[FLAG_RETENTION_TIME] || out->retention_bytes == 0 ? n[FLAG_RETENTION_TIME] : 0;
     out->memory_limit_bytes = n[FLAG_MEMORY_LIMIT];
     out->shard_count = (uint32_t)n[FLAG_SHARDS];
+    out->seal_interval_ms = n[FLAG_SEAL_INTERVAL];
+    out->clock_is_data = n[FLAG_CLOCK] == 1;
+    out->compactor_threads = (uint32_t)n[FLAG_COMPACTOR_THREADS];
+    out->admin_api = n[FLAG_ADMIN_API] != 0;
+    out->lifecycle = n[FLAG_LIFECYCLE] != 0;
     out->wal_sync = (enum wal_sync)n[FLAG_WAL_SYNC];
     out->wal_sync_interval_ms = (uint32_t)n[FLAG_WAL_SYNC_INTERVAL];
     out->wal_io = (enum fs_io)n[FLAG_WAL_IO];
@@ -469,6 +540,7 @@ static void fill(const struct reading *in, struct server_flags *out)
     out->max_request_bytes = (size_t)n[FLAG_MAX_REQUEST];
     out->query_timeout_ms = n[FLAG_QUERY_TIMEOUT];
     out->query_concurrency = (uint32_t)n[FLAG_QUERY_CONCURRENCY];
+    out->query_threads = (uint32_t)n[FLAG_QUERY_THREADS];
     out->query_max_samples = n[FLAG_QUERY_SAMPLES];
     out->query_max_memory_bytes = n[FLAG_QUERY_MEMORY];
     out->query_total_memory_bytes =
@@ -517,7 +589,7 @@ enum flags_outcome flags_parse(int argc, char *const *argv, uint64_t machine_mem
             return FLAGS_PRINT;
         }
         if (strncmp(argv[index], "--", 2) != 0)
-            return wrong(text, "unexpected %s", argv[index]);
+            return wrong(text, "unexpected argument '%s': flags begin with --", argv[index]);
         outcome = flag_read(&in, argc, argv, &index);
         if (outcome != FLAGS_RUN)
             return outcome;
@@ -532,7 +604,8 @@ enum flags_outcome flags_parse(int argc, char *const *argv, uint64_t machine_mem
     if (in.number[FLAG_SHARDS] != 0 && !is_power_of_two(in.number[FLAG_SHARDS]))
         return wrong(text, "--storage.shards=%s is no power of two", in.text[FLAG_SHARDS]);
     if (!address_is_plausible(in.text[FLAG_LISTEN]))
-        return wrong(text, "--web.listen-address=%s is not host:port", in.text[FLAG_LISTEN]);
+        return wrong(text, "--web.listen-address=%s is not host:port such as 127.0.0.1:9440",
+                     in.text[FLAG_LISTEN]);
     if (in.text[FLAG_PATH][0] == '\0')
         return wrong(text, "--storage.tsdb.path is empty");
     fill(&in, out);

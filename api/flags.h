@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "promql/ast.h"
 #include "wal/wal.h"
 
 enum { FLAG_COUNT_MAX = 32 };
@@ -20,10 +21,14 @@ enum { FLAG_COUNT_MAX = 32 };
 struct server_flags {
     const char *config_file; /* NULL: none */
     const char *data_dir;
-    const char *retention_time, *retention_size; /* as text; no effect yet */
-    bool retention_given;
+    const char *retention_time, *retention_size; /* as text */
+    uint64_t retention_ms, retention_bytes;      /* 0: none */
     uint64_t memory_limit_bytes;
     uint32_t shard_count; /* 0: not given */
+    uint64_t seal_interval_ms;
+    bool clock_is_data;
+    uint32_t compactor_threads; /* 0: half the cores */
+    bool admin_api, lifecycle;
     enum wal_sync wal_sync;
     uint32_t wal_sync_interval_ms;
     enum fs_io wal_io;
@@ -32,11 +37,13 @@ struct server_flags {
     size_t max_request_bytes;
     uint64_t query_timeout_ms;
     uint32_t query_concurrency;
+    uint32_t query_threads; /* 0: one per core */
     uint64_t query_max_samples;
     uint64_t query_max_memory_bytes;
     uint64_t query_total_memory_bytes;
     uint64_t lookback_delta_ms;
-    bool experimental_functions, delayed_name_removal;
+    struct promql_parse_options promql_language;
+    bool delayed_name_removal, type_and_unit_labels, per_step_stats, start_timestamps;
     enum log_level log_level;
     enum log_format log_format;
     struct api_flag rows[FLAG_COUNT_MAX]; /* all of them with their values, for status/flags */

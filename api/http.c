@@ -146,7 +146,7 @@ static enum http_method method_parse(const char *method)
         enum http_method method;
     } methods[] = {
         {"GET", METHOD_GET}, {"HEAD", METHOD_HEAD},       {"POST", METHOD_POST},
-        {"PUT", METHOD_PUT}, {"OPTIONS", METHOD_OPTIONS},
+        {"PUT", METHOD_PUT}, {"OPTIONS", METHOD_OPTIONS}, {"DELETE", METHOD_DELETE},
     };
 
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
@@ -169,6 +169,10 @@ static void reply_method_not_allowed(struct http_request *r)
     reply_text(r, 405, "Method Not Allowed\n");
     if (methods == METHOD_POST)
         reply_header(r, "Allow", "POST");
+    else if (methods & METHOD_DELETE)
+        reply_header(r, "Allow", "GET, HEAD, DELETE, OPTIONS");
+    else if (methods & METHOD_PUT)
+        reply_header(r, "Allow", "OPTIONS, POST, PUT");
     else if (methods & METHOD_POST)
         reply_header(r, "Allow", "GET, POST, OPTIONS");
     else
@@ -240,8 +244,10 @@ static bool body_is_wanted(const struct http_request *r)
 
     if (r->route->where == RUN_WRITE)
         return true;
-    if (r->method != METHOD_POST)
+    if (r->method != METHOD_POST && r->method != METHOD_PUT)
         return false;
+    if (r->route->takes_body)
+        return true;
     type = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Type");
     /* With another type the URL's parameters count alone: vmalert sends application/json and
      * nothing in it. */
@@ -311,13 +317,15 @@ static bool params_collect(struct http_request *r)
     struct errinfo ei = {0};
     enum err e = ERR_OK;
 
-    if (r->body != NULL)
+    if (r->body != NULL && !r->route->takes_body)
         e = params_parse(&r->params, (struct str){(const char *)r->body->data, r->body->size},
                          &r->arena, &ei);
     if (e == ERR_OK)
         e = params_parse(&r->params, r->raw_query, &r->arena, &ei);
-    buffer_pool_put(&r->server->buffers, r->body);
-    r->body = NULL;
+    if (!r->route->takes_body) {
+        buffer_pool_put(&r->server->buffers, r->body);
+        r->body = NULL;
+    }
     if (e != ERR_OK) {
         errinfo_prefix(&ei, "error parsing form values");
         reply_err(r, e, ei.message);
@@ -333,7 +341,7 @@ static enum MHD_Result request_run(struct http_request *r)
     if (r->route->where == RUN_WRITE) {
         endpoint_write(r);
     } else if (params_collect(r)) {
-        if (r->route->where == RUN_POOL)
+        if (r->route->where == RUN_POOL || r->route->where == RUN_ADMIN)
             query_submit(r);
         else
             r->route->run(r);

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/bytes.h"
 #include "base/err.h"
+#include "base/time_text.h"
 
 struct param {
     struct str name, value; /* in the arena */
@@ -36,9 +37,6 @@ MUST_USE enum err params_parse(struct params *p, struct str text, struct arena *
 struct str params_get(const struct params *p, const char *name);
 size_t params_count(const struct params *p, const char *name);
 
-/* Unix seconds with fraction, or RFC 3339. Milliseconds, clamped to what an int64 holds.
- * ERR_INVALID: `cannot parse "x" to a valid timestamp`. */
-MUST_USE enum err param_time_parse(struct str text, int64_t *out_ms, struct errinfo *ei);
 /* Seconds as a number, or a duration such as 1h30m, in milliseconds (rounded to the nearest; a
  * positive duration below one is one). ERR_INVALID: `cannot parse "x" to a valid duration`. */
 MUST_USE enum err param_duration_parse(struct str text, int64_t *out_ms, struct errinfo *ei);
@@ -48,9 +46,5 @@ MUST_USE enum err param_limit_parse(struct str text, size_t *out, struct errinfo
 /* `U__` escaped label names of URL paths (values-encoding of UTF-8 names); anything that is not
  * such an escape comes back as it is. NULL data when the arena refuses. */
 struct str label_name_unescape(struct str name, struct arena *arena);
-
-/* The times that stand for "no bound" in metadata calls. */
-#define TIME_MIN_MS (-(INT64_MAX / 4))
-#define TIME_MAX_MS (INT64_MAX / 4)
 
 #endif

@@ -6,6 +6,7 @@
 #ifndef RIMSTONE_API_REMOTE_WRITE_INTERNAL_H
 #define RIMSTONE_API_REMOTE_WRITE_INTERNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -15,10 +16,11 @@
 #include "base/fingerprint.h"
 #include "engine/write.h"
 
-/* What a message holds besides samples: counted and skipped. */
+/* What a message holds besides float samples. */
 struct remote_write_counts {
-    uint64_t series_count; /* those without samples too */
-    uint64_t histogram_count, exemplar_count, metadata_count;
+    uint64_t series_count;                   /* those without samples too */
+    uint64_t histogram_count;                /* those that are invalid too */
+    uint64_t exemplar_count, metadata_count; /* skipped */
 };
 
 /* One decoder per thread at a time, reused from body to body. */
@@ -48,6 +50,23 @@ void remote_write_decoder_done(struct remote_write_decoder *d);
  */
 MUST_USE enum err remote_write_v1_decode(struct remote_write_decoder *d, struct bytes body,
                                          struct errinfo *ei);
+/*
+ * The same for less, when the store knows most series: where a series ends with samples, all before
+ * them is taken for its labels, and not looked at. That is so when the labels' key is known to the
+ * store, or when the batch's labels_check (set by this) says so; when all series of the batch pass,
+ * it is what remote_write_v1_decode() makes of the body. Else that is to be called.
+ */
+MUST_USE enum err remote_write_v1_guess(struct remote_write_decoder *d, struct bytes body,
+                                        struct errinfo *ei);
+/*
+ * Reads a Histogram message of remote write 1.0 and checks it as Prometheus does; arrays go to
+ * `arena`, and take no more than some 16 times the message's bytes. ERR_INVALID: `why` has
+ * Prometheus's text, and out->t_ms is set; or *is_message is false and it is no such message.
+ * ERR_LIMIT or ERR_NOMEM from the arena.
+ */
+MUST_USE enum err remote_write_v1_histogram(struct bytes message, struct arena *arena,
+                                            struct write_histogram *out, bool *is_message,
+                                            struct errinfo *why);
 /* Empties the batch and gives large memory back. */
 void remote_write_decoder_reset(struct remote_write_decoder *d);
 

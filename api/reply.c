@@ -105,6 +105,8 @@ void reply_err(struct http_request *r, enum err code, const char *message)
     case ERR_CANCELED:
         if (atomic_load_explicit(&r->server->stopping, memory_order_relaxed))
             reply_error(r, 503, "unavailable", "the server is stopping");
+        else if (query_list_was_killed(&r->server->queries, &r->entry))
+            reply_error(r, 499, "canceled", "query was killed through /api/v1/rimstone/queries");
         else
             reply_error(r, 499, "canceled", message);
         break;
@@ -124,6 +126,20 @@ void reply_bad_parameter(struct http_request *r, const char *name, const char *c
 
     (void)snprintf(text, sizeof text, "invalid parameter \"%s\": %s", name, cause); /* may cut */
     reply_error(r, 400, "bad_data", text);
+}
+
+void reply_admin_disabled(struct http_request *r)
+{
+    reply_error(r, 500, "unavailable", "admin APIs disabled; --web.enable-admin-api enables them");
+}
+
+void reply_parameter_err(struct http_request *r, const char *name, enum err code,
+                         const char *message)
+{
+    if (code == ERR_INVALID || code == ERR_UNSUPPORTED)
+        reply_bad_parameter(r, name, message);
+    else
+        reply_err(r, code, message);
 }
 
 void reply_stream(struct http_request *r, const char *content_type, struct byte_writer *body,

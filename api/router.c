@@ -5,7 +5,12 @@
 
 #include "api/http_internal.h"
 
-enum { GET = METHOD_GET | METHOD_HEAD, GET_POST = METHOD_GET | METHOD_HEAD | METHOD_POST };
+enum {
+    GET_DELETE = METHOD_GET | METHOD_HEAD | METHOD_DELETE,
+    GET = METHOD_GET | METHOD_HEAD,
+    GET_POST = METHOD_GET | METHOD_HEAD | METHOD_POST,
+    POST_PUT = METHOD_POST | METHOD_PUT,
+};
 
 static const char label_prefix[] = "/api/v1/label/";
 static const char label_suffix[] = "/values";
@@ -14,16 +19,33 @@ static const struct route routes[] = {
     {"/api/v1/write", METHOD_POST, RUN_WRITE, true, endpoint_write},
     {"/api/v1/query", GET_POST, RUN_POOL, true, endpoint_query},
     {"/api/v1/query_range", GET_POST, RUN_POOL, true, endpoint_query_range},
+    {"/api/v1/query_exemplars", GET_POST, RUN_POOL, true, endpoint_query_exemplars},
+    {"/api/v1/format_query", GET_POST, RUN_POOL, true, endpoint_format_query},
+    {"/api/v1/parse_query", GET_POST, RUN_POOL, true, endpoint_parse_query},
     {"/api/v1/series", GET_POST, RUN_POOL, true, endpoint_series},
     {"/api/v1/labels", GET_POST, RUN_POOL, true, endpoint_labels},
     {label_prefix, GET, RUN_POOL, true, endpoint_label_values},
     {"/api/v1/metadata", GET, RUN_HERE, true, endpoint_metadata},
     {"/api/v1/rules", GET, RUN_HERE, true, endpoint_rules},
     {"/api/v1/alerts", GET, RUN_HERE, true, endpoint_alerts},
+    {"/api/v1/admin/tsdb/delete_series", POST_PUT, RUN_ADMIN, true, endpoint_delete_series},
+    {"/api/v1/admin/tsdb/clean_tombstones", POST_PUT, RUN_ADMIN, true, endpoint_clean_tombstones},
+    {"/api/v1/admin/tsdb/snapshot", POST_PUT, RUN_ADMIN, true, endpoint_snapshot},
     {"/api/v1/status/buildinfo", GET, RUN_HERE, true, endpoint_buildinfo},
     {"/api/v1/status/runtimeinfo", GET, RUN_HERE, true, endpoint_runtimeinfo},
     {"/api/v1/status/flags", GET, RUN_HERE, true, endpoint_flags},
     {"/api/v1/status/config", GET, RUN_HERE, true, endpoint_config},
+    {"/api/v1/status/tsdb", GET, RUN_POOL, true, endpoint_tsdb},
+    {"/api/v1/rimstone/cardinality", GET_POST, RUN_POOL, true, endpoint_cardinality},
+    {"/api/v1/rimstone/drop_rules", GET_DELETE | METHOD_POST, RUN_ADMIN, true, endpoint_drop_rules,
+     true},
+    {"/api/v1/rimstone/drop_rules/preview", METHOD_POST, RUN_POOL, true, endpoint_rules_preview,
+     true},
+    {"/-/reload", POST_PUT, RUN_ADMIN, false, endpoint_reload},
+    {"/-/quit", POST_PUT, RUN_HERE, false, endpoint_quit},
+    {"/api/v1/rimstone/limits", GET, RUN_HERE, true, endpoint_limits},
+    {"/api/v1/rimstone/usage", GET, RUN_POOL, true, endpoint_usage},
+    {"/api/v1/rimstone/queries", GET_DELETE, RUN_HERE, true, endpoint_queries},
     {"/api/v1/status/walreplay", GET, RUN_HERE, false, endpoint_walreplay},
     {"/-/healthy", GET, RUN_HERE, false, endpoint_healthy},
     {"/-/ready", GET, RUN_HERE, true, endpoint_ready},

@@ -23,8 +23,10 @@ enum {
     CONNECTION_LOOK_MS = 1000,
     /* Headers, and the piece of a body that one read gives. */
     CONNECTION_MEMORY_BYTES = 128 << 10,
-    DESCRIPTORS_RESERVED = 64, /* for the log, the store and the watchers */
+    DESCRIPTORS_RESERVED = 64, /* for the watchers and files of our own */
     QUERY_QUEUE_LIMIT = 4096,
+    USAGE_SAVE_S = 300,
+    HELPER_QUEUE_LIMIT = 1024, /* tasks; a query does without */
     STOP_GRACE_MS = 100,
     REQUEST_MEMORY_SHARE = 4, /* bodies may take a quarter of the memory limit */
     PARAMETER_MEMORY_SHARE = 16,
@@ -68,7 +70,9 @@ static enum err socket_listen(const struct addrinfo *to, const char *address, in
         return errinfo_set(ei, ERR_IO, errno, "socket for %s", address);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(fd, to->ai_addr, to->ai_addrlen) != 0 || listen(fd, LISTEN_BACKLOG) != 0) {
-        enum err e = errinfo_set(ei, ERR_IO, errno, "listen on %s", address);
+        const char *hint =
+            errno == EADDRINUSE ? " (--web.listen-address names another address)" : "";
+        enum err e = errinfo_set(ei, ERR_IO, errno, "listen on %s%s", address, hint);
 
         (void)close(fd); /* never used */
         return e;
@@ -106,10 +110,10 @@ static enum err server_listen(struct api_server *s, struct errinfo *ei)
 static unsigned connection_limit(const struct api_options *o)
 {
     uint64_t count = o->connection_limit == 0 ? CONNECTION_LIMIT_DEFAULT : o->connection_limit;
-    uint64_t fds = machine_fd_limit();
+    uint64_t fds = machine_fd_limit(), others = DESCRIPTORS_RESERVED + o->descriptors_reserved;
 
-    if (fds > (uint64_t)2 * DESCRIPTORS_RESERVED && count > fds - DESCRIPTORS_RESERVED)
-        count = fds - DESCRIPTORS_RESERVED;
+    if (fds < others || count > fds - others)
+        count = fds < others ? 0 : fds - others;
     if (o->memory != NULL && count > o->memory->limit_bytes / 8 / CONNECTION_MEMORY_BYTES)
         count = o->memory->limit_bytes / 8 / CONNECTION_MEMORY_BYTES;
     return count < CONNECTION_LIMIT_LEAST ? CONNECTION_LIMIT_LEAST : (unsigned)count;
@@ -173,7 +177,22 @@ static void budgets_init(struct api_server *s)
     }
     budget_init(&s->request_memory, "request memory", bodies, o->memory);
     budget_init(&s->parameter_memory, "memory for parameters", parameters, NULL);
-    budget_init(&s->query_memory, "memory of all queries", o->query_total_memory_bytes, o->memory);
+    budget_init(&s->query_memory, "memory of all queries (--query.max-total-memory)",
+                o->query_total_memory_bytes, o->memory);
+}
+
+/* Threads that queries share, besides their own: all cores at most, whoever uses them. */
+static enum err helpers_start(struct api_server *s, struct errinfo *ei)
+{
+    struct promql_settings *settings = &s->options.promql;
+    uint32_t threads = s->options.query_threads;
+
+    if (threads == 0)
+        threads = thread_cpu_count();
+    settings->helper_count = threads - 1;
+    if (threads == 1)
+        return ERR_OK;
+    return thread_pool_new("query-helper", threads - 1, HELPER_QUEUE_LIMIT, &settings->helpers, ei);
 }
 
 enum err api_server_new(const struct api_options *options, struct api_server **out,
@@ -185,25 +204,35 @@ enum err api_server_new(const struct api_options *options, struct api_server **o
     if (s == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "HTTP server");
     s->options = *options;
+    s->options.promql.helpers = NULL;
     s->listen_fd = -1;
     s->start_mono_ns = clock_mono_ns();
     s->start_ms = clock_now_ms(options->clock);
     mutex_init(&s->lock);
     cond_init(&s->idle);
+    query_list_init(&s->queries);
     budgets_init(s);
     buffer_pool_init(&s->buffers, &s->request_memory);
     api_metrics_register(s);
+    api_server_note_reload(s, true, NULL); /* that of the start */
     s->no_content = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (s->no_content == NULL) {
         e = errinfo_set(ei, ERR_NOMEM, 0, "HTTP server");
         goto out;
     }
-    e = hangup_watcher_new(&s->hangups, ei);
+    s->usage_saved_mono_ns = s->start_mono_ns;
+    e = usage_new(options->clock, options->fs, &s->usage, ei);
+    if (e == ERR_OK)
+        e = query_log_open(&s->query_log, options->query_log_path, ei);
+    if (e == ERR_OK)
+        e = hangup_watcher_new(&s->hangups, ei);
     if (e == ERR_OK)
         e = connections_new(CONNECTION_LOOK_MS, BODY_SECONDS_MAX * 1000, &s->connections, ei);
     if (e == ERR_OK)
         e = thread_pool_new("query", options->query_concurrency, QUERY_QUEUE_LIMIT, &s->query_pool,
                             ei);
+    if (e == ERR_OK)
+        e = helpers_start(s, ei);
     if (e == ERR_OK)
         e = server_listen(s, ei);
     if (e == ERR_OK)
@@ -215,6 +244,42 @@ out:
     return e;
 }
 
+enum err api_server_reopen(struct api_server *s, struct errinfo *ei)
+{
+    return query_log_reopen(&s->query_log, ei);
+}
+
+void api_server_note_reload(struct api_server *s, bool ok, const char *config_yaml)
+{
+    char *text = config_yaml == NULL ? NULL : strdup(config_yaml);
+    int64_t now_ms = clock_now_ms(s->options.clock);
+    int64_t now_s = now_ms / 1000; /* whole seconds, as in Prometheus */
+
+    mutex_lock(&s->lock);
+    s->reload.failed = !ok;
+    if (ok)
+        s->reload.last_ms = now_ms;
+    if (ok && text != NULL) { /* without memory the old text is shown */
+        free(s->reload.text);
+        s->reload.text = TAKE(text);
+    }
+    mutex_unlock(&s->lock);
+    free(text);
+    metric_gauge_set(s->metrics.reload_successful, ok);
+    if (ok)
+        metric_gauge_set(s->metrics.reload_success_s, (double)now_s);
+}
+
+enum err api_server_keep(struct api_server *s, bool now, struct errinfo *ei)
+{
+    uint64_t now_ns = clock_mono_ns();
+
+    if (!now && now_ns - s->usage_saved_mono_ns < USAGE_SAVE_S * UINT64_C(1000000000))
+        return ERR_OK;
+    s->usage_saved_mono_ns = now_ns;
+    return usage_save(s->usage, ei);
+}
+
 uint16_t api_server_port(const struct api_server *s)
 {
     return s->port;
@@ -223,6 +288,21 @@ uint16_t api_server_port(const struct api_server *s)
 void api_server_set_engine(struct api_server *s, struct engine *engine)
 {
     atomic_store_explicit(&s->engine, engine, memory_order_release);
+}
+
+void api_server_set_compactor(struct api_server *s, struct compactor *compactor)
+{
+    atomic_store_explicit(&s->compactor, compactor, memory_order_release);
+}
+
+uint64_t api_server_load(const struct api_server *s)
+{
+    uint64_t active = atomic_load_explicit(&s->active_count, memory_order_relaxed);
+    /* Read one after the other, so that the difference may be off by a few, even below zero. */
+    uint64_t others = atomic_load_explicit(&s->write_waiting, memory_order_relaxed) +
+                      atomic_load_explicit(&s->admin_running, memory_order_relaxed);
+
+    return active > others ? active - others : 0;
 }
 
 void api_server_set_ready(struct api_server *s)
@@ -294,6 +374,7 @@ void api_server_free(struct api_server *s)
     if (s->listen_fd >= 0)
         (void)close(s->listen_fd); /* nothing to lose */
     thread_pool_free(s->query_pool);
+    thread_pool_free(s->options.promql.helpers); /* behind the queries that ask them */
     hangup_watcher_free(s->hangups);
     connections_free(s->connections);
     if (s->no_content != NULL)
@@ -305,7 +386,11 @@ void api_server_free(struct api_server *s)
         write_workspace_free(ws);
     }
     buffer_pool_done(&s->buffers);
+    query_log_close(&s->query_log);
+    usage_free(s->usage);
+    query_list_done(&s->queries);
     cond_done(&s->idle);
+    free(s->reload.text);
     mutex_done(&s->lock);
     free(s);
 }

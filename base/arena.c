@@ -15,16 +15,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/arena_blocks_internal.h"
 #include "base/assert.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ARENA_POISON 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#define ARENA_POISON 1
-#endif
 
 #ifdef ARENA_POISON
 #include <sanitizer/asan_interface.h>
@@ -71,7 +63,10 @@ static void block_free(struct arena *a, struct arena_block *block)
 
     a->used_bytes -= size_bytes;
     UNPOISON(block, size_bytes);
-    free(block);
+    if (a->gives_back)
+        free(block);
+    else
+        arena_block_put(block, size_bytes);
     if (a->budget != NULL)
         budget_release(a->budget, size_bytes);
 }
@@ -143,7 +138,6 @@ static bool arena_add_block(struct arena *a, size_t size)
 {
     size_t block_bytes = a->next_block_bytes;
 
-    a->refused_bytes = 0;
     if (size > PTRDIFF_MAX - sizeof(struct arena_block)) { /* no object can be larger */
         a->refused_bytes = SIZE_MAX;
         return false;
@@ -154,8 +148,9 @@ static bool arena_add_block(struct arena *a, size_t size)
         a->refused_bytes = block_bytes;
         return false;
     }
-    struct arena_block *block = malloc(block_bytes);
+    struct arena_block *block = arena_block_get(block_bytes);
     if (block == NULL) {
+        a->refused_bytes = 0;
         if (a->budget != NULL)
             budget_release(a->budget, block_bytes);
         return false;

@@ -5,6 +5,7 @@
 #ifndef RIMSTONE_BASE_ARENA_H
 #define RIMSTONE_BASE_ARENA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ struct arena {
     size_t next_block_bytes;
     size_t used_bytes;    /* sum of block sizes, what is charged */
     size_t refused_bytes; /* the charge the budget refused last; 0: malloc() failed */
+    /* Set it behind arena_init() for what is large and rare: its blocks go back to the machine at
+     * once instead of being kept for the next arena. */
+    bool gives_back;
 };
 
 /* A position to return to: frees everything that was allocated after it. */
@@ -27,6 +31,10 @@ struct arena_mark {
     struct arena_block *block;
     char *pos;
 };
+
+/* Gives back spare blocks, up to 32 MiB of the whole process and charged to nobody, that no arena
+ * needed since the last call. Any thread, every minute or so. */
+void arena_spare_release(void);
 
 void arena_init(struct arena *a, struct budget *budget);
 /* Frees all blocks and releases their charge. The arena may be used again. */
@@ -48,7 +56,8 @@ char *arena_printf(struct arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Grows an array in place where it is the newest allocation, else copies. old_count may be 0. */
 void *arena_grow_array(struct arena *a, void *array, size_t old_count, size_t new_count,
                        size_t size);
-/* The error for a refused allocation: ERR_LIMIT naming the budget, or ERR_NOMEM. */
+/* The error for the last refused allocation, whatever was granted since: ERR_LIMIT naming the
+ * budget, or ERR_NOMEM. So several allocations may be checked at once. */
 enum err arena_error(const struct arena *a, struct errinfo *ei);
 
 #define ARENA_NEW(arena, type) ((type *)arena_calloc((arena), 1, sizeof(type)))

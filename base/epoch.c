@@ -204,7 +204,7 @@ void epoch_collect(struct epoch_domain *d)
     release_list(list);
 }
 
-static void wait_for_readers(struct epoch_domain *d)
+void epoch_wait(struct epoch_domain *d)
 {
     uint64_t stamp = epoch_advance(d);
 
@@ -217,7 +217,7 @@ void epoch_retire(struct epoch_domain *d, void *object, void (*release)(void *ob
     struct retired *r = malloc(sizeof *r);
 
     if (r == NULL) {
-        wait_for_readers(d);
+        epoch_wait(d);
         release(object);
         return;
     }

@@ -24,5 +24,7 @@ void epoch_leave(struct epoch_domain *d, uint32_t token);
  * call it inside a read section. */
 void epoch_retire(struct epoch_domain *d, void *object, void (*release)(void *object));
 void epoch_collect(struct epoch_domain *d);
+/* Waits until every section that is open now has been left; not inside one. */
+void epoch_wait(struct epoch_domain *d);
 
 #endif

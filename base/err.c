@@ -1,6 +1,7 @@
 #include "base/err.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,23 @@ enum err errinfo_set(struct errinfo *ei, enum err code, int sys_errno, const cha
     enum err e = errinfo_setv(ei, code, sys_errno, format, args);
     va_end(args);
     return e;
+}
+
+enum err errinfo_set_at(struct errinfo *ei, enum err code, const char *path, uint64_t offset,
+                        const char *format, ...)
+{
+    char story[ERRINFO_MESSAGE_SIZE];
+    va_list args;
+
+    if (ei == NULL || ei->code != ERR_OK)
+        return code;
+    va_start(args, format);
+    /* Cut when too long. NOLINTNEXTLINE(clang-analyzer-valist*): a false alarm, as above */
+    (void)vsnprintf(story, sizeof story, format, args);
+    va_end(args);
+    ei->has_offset = true;
+    ei->offset = offset;
+    return errinfo_set(ei, code, 0, "%s: offset %" PRIu64 ": %s", path, offset, story);
 }
 
 /* As much of `text` as fits. */
@@ -73,6 +91,8 @@ void errinfo_clear(struct errinfo *ei)
         return;
     ei->code = ERR_OK;
     ei->sys_errno = 0;
+    ei->has_offset = false;
+    ei->offset = 0;
     ei->message[0] = '\0';
 }
 
@@ -88,6 +108,8 @@ enum err err_from_errno(int sys_errno)
         return ERR_NOT_FOUND;
     case EEXIST:
         return ERR_EXISTS;
+    case EISDIR: /* in the place of a file: it is as good as damaged */
+        return ERR_CORRUPT;
     default:
         return ERR_IO;
     }

@@ -10,6 +10,7 @@
 #define RIMSTONE_BASE_ERR_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MUST_USE __attribute__((warn_unused_result))
@@ -49,6 +50,8 @@ enum { ERRINFO_MESSAGE_SIZE = 1024 };
 struct errinfo {
     enum err code;
     int sys_errno; /* 0 if no system call was involved */
+    bool has_offset;
+    uint64_t offset; /* of the first bad byte in the file that the message names */
     char message[ERRINFO_MESSAGE_SIZE];
 };
 
@@ -60,6 +63,10 @@ enum err errinfo_set(struct errinfo *ei, enum err code, int sys_errno, const cha
     PRINTF_LIKE(4, 5);
 enum err errinfo_setv(struct errinfo *ei, enum err code, int sys_errno, const char *format,
                       va_list args) PRINTF_LIKE(4, 0);
+/* The same about a place of a file, without an errno: "path: offset N: story". Whatever is wrong
+ * with bytes on disk is told in this form. */
+enum err errinfo_set_at(struct errinfo *ei, enum err code, const char *path, uint64_t offset,
+                        const char *format, ...) PRINTF_LIKE(5, 6);
 /* Puts "text: " in front of the story, for a caller that knows the wider context. */
 void errinfo_prefix(struct errinfo *ei, const char *format, ...) PRINTF_LIKE(2, 3);
 void errinfo_clear(struct errinfo *ei);

@@ -68,6 +68,11 @@ enum err fs_lock(struct fs *fs, struct errinfo *ei)
     return fs->ops->lock(fs, ei);
 }
 
+enum err fs_lock_shared(struct fs *fs, struct errinfo *ei)
+{
+    return fs->ops->lock_shared(fs, ei);
+}
+
 void fs_unlock(struct fs *fs)
 {
     fs->ops->unlock(fs);
@@ -120,9 +125,8 @@ enum err file_read(struct file *f, void *buffer, size_t size, uint64_t offset, s
     enum err e = file_read_some(f, buffer, size, offset, &got, ei);
 
     if (e == ERR_OK && got < size)
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: ends at offset %" PRIu64 ", %zu bytes expected at %" PRIu64,
-                           f->path, offset + got, size, offset);
+        return errinfo_set_at(ei, ERR_CORRUPT, f->path, offset + got,
+                              "the file ends, %zu bytes expected at %" PRIu64, size, offset);
     return e;
 }
 

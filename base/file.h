@@ -37,6 +37,12 @@ const char *fs_dir(const struct fs *fs);
  * and a second call on this one are refused as well. Freed by fs_unlock() or fs_free().
  */
 MUST_USE enum err fs_lock(struct fs *fs, struct errinfo *ei);
+/*
+ * For whoever only reads: takes the lock shared, so that no server starts meanwhile and others may
+ * read too. ERR_LOCKED while a server runs. Creates and writes nothing: a directory without the
+ * file "lock" (a snapshot) has no server, and is read without. Freed as above.
+ */
+MUST_USE enum err fs_lock_shared(struct fs *fs, struct errinfo *ei);
 void fs_unlock(struct fs *fs);
 
 enum file_mode {

@@ -17,6 +17,7 @@ struct name_list {
 struct fs_ops {
     void (*free)(struct fs *fs);
     enum err (*lock)(struct fs *fs, struct errinfo *ei);
+    enum err (*lock_shared)(struct fs *fs, struct errinfo *ei);
     void (*unlock)(struct fs *fs);
     /* Allocates with file_init() done. */
     enum err (*open)(struct fs *fs, const char *path, enum file_mode mode, struct file **out,

@@ -105,7 +105,7 @@ static void posix_unlock(struct fs *fs)
 
     mutex_lock(&p->lock);
     if (p->lock_fd >= 0) {
-        (void)ftruncate(p->lock_fd, 0); /* the pid is only a hint for messages */
+        (void)ftruncate(p->lock_fd, 0); /* the pid is only a hint; refused where it is shared */
         (void)close(p->lock_fd);        /* gives the lock back */
         p->lock_fd = -1;
     }
@@ -156,6 +156,18 @@ static enum err locked_by(const struct fs *fs, int fd, struct errinfo *ei)
 
 /* flock() belongs to the open file description: a second fs object of this very process is refused
  * as well, which fcntl() locks would let pass. */
+static enum err flock_try(const struct fs *fs, int fd, int operation, struct errinfo *ei)
+{
+    int rc;
+
+    do {
+        rc = flock(fd, operation | LOCK_NB);
+    } while (rc != 0 && errno == EINTR);
+    if (rc == 0)
+        return ERR_OK;
+    return errno == EWOULDBLOCK ? locked_by(fs, fd, ei) : call_failed(fs, "lock", "lock", ei);
+}
+
 static enum err posix_lock(struct fs *fs, struct errinfo *ei)
 {
     struct posix_fs *p = posix_of(fs);
@@ -168,14 +180,9 @@ static enum err posix_lock(struct fs *fs, struct errinfo *ei)
         e = call_failed(fs, "open", "lock", ei);
         goto out;
     }
-    int rc;
-    do {
-        rc = flock(fd, LOCK_EX | LOCK_NB);
-    } while (rc != 0 && errno == EINTR);
-    if (rc != 0) {
-        e = errno == EWOULDBLOCK ? locked_by(fs, fd, ei) : call_failed(fs, "lock", "lock", ei);
+    e = flock_try(fs, fd, LOCK_EX, ei);
+    if (e != ERR_OK)
         goto out;
-    }
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     /* A full disk must not keep the server from starting: the pid is only for messages. */
     (void)ftruncate(fd, 0);
@@ -185,6 +192,28 @@ static enum err posix_lock(struct fs *fs, struct errinfo *ei)
 out:
     if (fd >= 0)
         (void)close(fd); /* nothing was written */
+    mutex_unlock(&p->lock);
+    return e;
+}
+
+static enum err posix_lock_shared(struct fs *fs, struct errinfo *ei)
+{
+    struct posix_fs *p = posix_of(fs);
+    enum err e = ERR_OK;
+    int fd;
+
+    mutex_lock(&p->lock);
+    fd = openat(p->dir_fd, "lock", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && p->lock_fd >= 0)
+        e = locked_by(fs, fd, ei);
+    else if (fd >= 0)
+        e = flock_try(fs, fd, LOCK_SH, ei);
+    else if (errno != ENOENT)
+        e = call_failed(fs, "open", "lock", ei);
+    if (e != ERR_OK && fd >= 0)
+        (void)close(fd); /* read only */
+    else
+        p->lock_fd = fd;
     mutex_unlock(&p->lock);
     return e;
 }
@@ -419,6 +448,7 @@ static enum err posix_free_bytes(struct fs *fs, uint64_t *out, struct errinfo *e
 const struct fs_ops posix_fs_ops = {
     .free = posix_free,
     .lock = posix_lock,
+    .lock_shared = posix_lock_shared,
     .unlock = posix_unlock,
     .open = posix_open,
     .close = posix_close,

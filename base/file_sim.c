@@ -381,20 +381,38 @@ static enum err make_lock_file(struct sim_fs *s, struct errinfo *ei)
     return sim_lookup(s, "lock") != NULL ? ERR_OK : sim_create_entry(s, "lock", false, &made, ei);
 }
 
+/* Needs the lock. */
+static enum err refuse_locked(const struct sim_fs *s, struct errinfo *ei)
+{
+    if (s->power_gone)
+        return sim_power_is_gone(ei);
+    return s->locked ? errinfo_set(ei, ERR_LOCKED, 0, "%s is locked", s->base.dir) : ERR_OK;
+}
+
 static enum err sim_lock(struct fs *fs, struct errinfo *ei)
 {
     struct sim_fs *s = sim_of(fs);
     enum err e;
 
     mutex_lock(&s->lock);
-    if (s->power_gone)
-        e = sim_power_is_gone(ei);
-    else if (s->locked)
-        e = errinfo_set(ei, ERR_LOCKED, 0, "%s is locked", fs->dir);
-    else
+    e = refuse_locked(s, ei);
+    if (e == ERR_OK)
         e = make_lock_file(s, ei);
     if (e == ERR_OK)
         s->locked = true;
+    mutex_unlock(&s->lock);
+    return e;
+}
+
+static enum err sim_lock_shared(struct fs *fs, struct errinfo *ei)
+{
+    struct sim_fs *s = sim_of(fs);
+    enum err e;
+
+    mutex_lock(&s->lock);
+    e = refuse_locked(s, ei);
+    if (e == ERR_OK)
+        s->locked = true; /* one layer has one user at a time */
     mutex_unlock(&s->lock);
     return e;
 }
@@ -430,6 +448,7 @@ static void sim_free(struct fs *fs)
 static const struct fs_ops sim_fs_ops = {
     .free = sim_free,
     .lock = sim_lock,
+    .lock_shared = sim_lock_shared,
     .unlock = sim_unlock,
     .open = sim_open,
     .close = sim_close,

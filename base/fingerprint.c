@@ -100,3 +100,9 @@ uint64_t hash64_bytes(const struct hash_secret *secret, const void *data, size_t
 {
     return hash64_chosen(secret->bytes, data, size);
 }
+
+uint64_t hash64_unkeyed(const void *data, size_t size)
+{
+    DEBUG_ASSERT(data != NULL || size == 0);
+    return XXH64(data, size, 0);
+}

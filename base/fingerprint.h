@@ -25,6 +25,8 @@ void hash_secret_init(struct hash_secret *secret, uint64_t seed);
 void hash_secret_from_bytes(struct hash_secret *secret, const uint8_t bytes[HASH_SECRET_SIZE]);
 struct hash128 hash128_bytes(const struct hash_secret *secret, const void *data, size_t size);
 uint64_t hash64_bytes(const struct hash_secret *secret, const void *data, size_t size);
+/* XXH64 without a secret, for what must agree with other programs. */
+uint64_t hash64_unkeyed(const void *data, size_t size);
 static inline bool hash128_equal(struct hash128 a, struct hash128 b)
 {
     return a.low == b.low && a.high == b.high;

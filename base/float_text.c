@@ -22,11 +22,61 @@ struct decimal {
     bool negative;
 };
 
+/* Digits of an integer above 0, without the zeros at its end. */
+static void decimal_of_integer(uint64_t v, int exponent, struct decimal *out)
+{
+    char reversed[FLOAT_DIGITS_SIZE];
+    int count = 0, kept;
+
+    for (; v % 10 == 0; v /= 10)
+        exponent++;
+    for (kept = 0; v > 0; v /= 10)
+        reversed[kept++] = (char)('0' + v % 10);
+    for (; count < kept; count++)
+        out->digits[count] = reversed[kept - 1 - count];
+    out->digit_count = kept;
+    out->point = kept + exponent;
+}
+
+/*
+ * Most values are integers or have a few decimals. Two decimals of at most 15 digits never stand
+ * for the same double: so one that reads back as v, as the quotient of two exact numbers rounded
+ * once does, is the shortest.
+ */
+static bool short_find(double v, uint64_t *out_whole, int *out_places)
+{
+    static const struct {
+        double scale;
+        int places;
+    } tries[] = {{1, 0}, {1e3, 3}, {1e6, 6}};
+
+    for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
+        double scaled = v * tries[i].scale;
+
+        if (!(scaled < 1e15))
+            return false;
+        uint64_t whole = (uint64_t)(scaled + 0.5);
+        if (whole > 0 && whole < UINT64_C(1000000000000000) &&
+            (double)whole / tries[i].scale == v) {
+            *out_whole = whole;
+            *out_places = tries[i].places;
+            return true;
+        }
+    }
+    return false;
+}
+
 static struct decimal decimal_of(double v)
 {
     struct decimal d;
+    uint64_t whole;
+    int places;
 
     d.negative = signbit(v) != 0;
+    if (short_find(fabs(v), &whole, &places)) {
+        decimal_of_integer(whole, -places, &d);
+        return d;
+    }
     d.digit_count = (int)float_shim_shortest(v, d.digits, &d.point);
     return d;
 }
@@ -85,6 +135,61 @@ static size_t put_f(const struct decimal *d, char *out)
     return (size_t)(p - out);
 }
 
+static const char digit_pairs[] = "00010203040506070809101112131415161718192021222324"
+                                  "25262728293031323334353637383940414243444546474849"
+                                  "50515253545556575859606162636465666768697071727374"
+                                  "75767778798081828384858687888990919293949596979899";
+
+/* Writes the digits of v so that they end at `end`; where they begin. */
+static char *put_digits_before(char *end, uint64_t v)
+{
+    for (; v >= 100; v /= 100)
+        memcpy(end -= 2, digit_pairs + v % 100 * 2, 2);
+    if (v >= 10)
+        memcpy(end -= 2, digit_pairs + v * 2, 2);
+    else
+        *--end = (char)('0' + v);
+    return end;
+}
+
+size_t uint_format(uint64_t v, char out[UINT_TEXT_SIZE])
+{
+    char text[UINT_TEXT_SIZE], *end = text + sizeof text, *first = put_digits_before(end, v);
+
+    memcpy(out, first, (size_t)(end - first));
+    return (size_t)(end - first);
+}
+
+/* The text that put_f() gives, straight from the integer; 0 for other numbers than zero and those
+ * of short_find(). */
+static size_t put_short(double v, char *out)
+{
+    char *p = out;
+    uint64_t whole = 0;
+    int places = 0;
+
+    if (v != 0 && !short_find(fabs(v), &whole, &places))
+        return 0;
+    if (signbit(v))
+        *p++ = '-';
+    if (places == 0) {
+        p += uint_format(whole, p);
+    } else {
+        uint64_t scale = places == 3 ? 1000 : 1000000;
+        char digits[UINT_TEXT_SIZE];
+
+        p += uint_format(whole / scale, p);
+        (void)uint_format(scale + whole % scale, digits); /* a one in front keeps the zeros */
+        *p++ = '.';
+        memcpy(p, digits + 1, (size_t)places);
+        p += places;
+        while (p[-1] == '0')
+            p--; /* ends at a digit: a whole number has no places */
+    }
+    *p = '\0';
+    return (size_t)(p - out);
+}
+
 static size_t put_e(const struct decimal *d, char *out)
 {
     char *p = out;
@@ -110,8 +215,10 @@ static size_t put_e(const struct decimal *d, char *out)
 
 size_t float_format_f(double v, char *out)
 {
-    size_t n = put_special(v, out);
+    size_t n = put_short(v, out);
 
+    if (n == 0)
+        n = put_special(v, out);
     if (n > 0)
         return n;
     struct decimal d = decimal_of(v);

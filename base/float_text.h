@@ -7,10 +7,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/bytes.h"
 
-enum { FLOAT_TEXT_SIZE = 352 }; /* longest 'f' form of a double, with room for a NUL */
+enum {
+    FLOAT_TEXT_SIZE = 352, /* longest 'f' form of a double, with room for a NUL */
+    UINT_TEXT_SIZE = 20,   /* of an integer, without one */
+};
+
+/* Decimal digits of v, no NUL; their number. */
+size_t uint_format(uint64_t v, char out[UINT_TEXT_SIZE]);
 
 /* All write at most FLOAT_TEXT_SIZE bytes with a final NUL and return the length.
  * NaN, +Inf and -Inf print as those words. */

@@ -75,3 +75,13 @@ void process_memory_trim(void)
 {
     (void)malloc_trim(0); /* whether there was anything to give does not matter */
 }
+
+void process_memory_setup(void)
+{
+    enum { MAPPED_BYTES = 256 << 10 };
+
+    /* By default glibc raises this to what was freed last, up to 32 MiB; the buffers of seals and
+     * merges then leave holes between what lives long. */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): before there are threads */
+    (void)mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+}

@@ -19,5 +19,7 @@ struct process_usage process_usage_get(int64_t pid);
 /* Gives freed memory back to the kernel, which the allocator keeps when it lies between memory in
  * use. Takes milliseconds; for the end of what held much. Any thread. */
 void process_memory_trim(void);
+/* Once, before threads start: large blocks go back to the machine when they are freed. */
+void process_memory_setup(void);
 
 #endif

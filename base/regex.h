@@ -19,7 +19,10 @@ struct regex_span {
     size_t begin, end;
 };
 
-enum { REGEX_MAX_MEMORY_BYTES = 256 << 20, REGEX_MAX_PATTERN_BYTES = 64 << 10 };
+/* The memory bounds the program, to some 350,000 instructions, and so the time of a compilation,
+ * which nothing can stop: half a second or so, where 256 MiB took three. An alternation that fills
+ * a pattern needs 64,000. */
+enum { REGEX_MAX_MEMORY_BYTES = 32 << 20, REGEX_MAX_PATTERN_BYTES = 64 << 10 };
 
 /* Compiles `pattern` fully anchored as `^(?s:pattern)$`, as Prometheus does. ERR_INVALID with RE2's
  * reason, ERR_LIMIT when it is too long or too large. */
@@ -32,6 +35,11 @@ bool regex_captures(const struct regex *re, struct str text, struct regex_span *
 size_t regex_group_count(const struct regex *re); /* without group 0 */
 /* Index of a named group, or 0 if there is none. */
 size_t regex_group_index(const struct regex *re, struct str name);
+/* Appends `template` with $1, ${1}, $name, ${name} and $$ replaced, as Go's Regexp.Expand does:
+ * names are as long as possible, what matched nothing or does not exist is empty, a `$` that starts
+ * no name is itself. `spans` are those of `source`, from regex_captures(). */
+void regex_expand(const struct regex *re, struct str template, struct str source,
+                  const struct regex_span *spans, size_t span_count, struct byte_writer *out);
 /* Rough bytes held, for budgets. */
 size_t regex_memory(const struct regex *re);
 

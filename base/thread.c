@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,12 @@ enum err thread_start(struct thread *t, const char *name, void *(*run)(void *), 
     (void)pthread_setname_np(t->handle, short_name);           /* only for ps and debuggers */
     t->started = true;
     return ERR_OK;
+}
+
+void thread_set_nice(int nice)
+{
+    /* On Linux a thread's id names the thread alone, against what POSIX says of processes. */
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), nice); /* only a wish */
 }
 
 void thread_join(struct thread *t)

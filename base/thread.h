@@ -49,13 +49,17 @@ struct thread {
 /* Starts a thread named `name` (at most 15 characters). All signals are blocked in it. */
 MUST_USE enum err thread_start(struct thread *t, const char *name, void *(*run)(void *), void *arg,
                                struct errinfo *ei);
+/* Lowers the calling thread's share of the CPU when others want it too; 19 is the lowest, 0 that of
+ * all threads. Where the kernel refuses, nothing changes. */
+void thread_set_nice(int nice);
 /* Waits for its end; does nothing if it was never started. */
 void thread_join(struct thread *t);
 /* Online CPUs this process may run on, at least 1; container CPU quotas respected. */
 uint32_t thread_cpu_count(void);
 
 /*
- * A fixed pool of workers with one bounded FIFO queue.
+ * A fixed pool of workers with one bounded FIFO queue. Of idle workers the one that ran last is
+ * taken.
  */
 struct thread_pool;
 typedef void (*pool_task)(void *arg);

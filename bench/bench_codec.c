@@ -1,8 +1,8 @@
 /*
  * The codecs of sealed files and parts on the value models of the GPU-fleet stream: bits per value
  * next to the model's entropy, and the CPU cost of encoding and decoding, for several chunk
- * lengths; then models the stream does not have, timestamps, and whether zstd over pages of encoded
- * chunks would pay.
+ * lengths; then models the stream does not have, timestamps, native histograms, and whether zstd
+ * over pages of encoded chunks would pay.
  *
  * One figure a line: name, value, unit; budgets stand behind a #.
  */
@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "bench/bench_support.h"
+#include "bench/codec_histograms.h"
 #include "bench/fleet_capture.h"
 #include "engine/codec.h"
 
@@ -275,19 +276,6 @@ static void report_fleet_model(struct bench *b, const struct columns *all, enum 
 
 /* --- Models the stream does not have --- */
 
-static uint64_t next_random(uint64_t *state) /* splitmix64 */
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-static double next_unit(uint64_t *state)
-{
-    return (double)(next_random(state) >> 11) * 0x1p-53;
-}
-
 struct other_model {
     const char *name;
     double entropy_bits;
@@ -298,45 +286,46 @@ static double next_double(double before, size_t i, uint64_t *state)
 {
     (void)before;
     (void)i;
-    return next_unit(state);
+    return bench_random_unit(state);
 }
 static double next_normal(double before, size_t i, uint64_t *state)
 {
     (void)before;
     (void)i;
-    return sqrt(-2 * log(1 - next_unit(state))) * cos(2 * 3.14159265358979 * next_unit(state));
+    return sqrt(-2 * log(1 - bench_random_unit(state))) *
+           cos(2 * 3.14159265358979 * bench_random_unit(state));
 }
 static double next_walk(double before, size_t i, uint64_t *state)
 {
     (void)i;
-    return before + 1e-6 * (next_unit(state) - 0.5) + (before == 0);
+    return before + 1e-6 * (bench_random_unit(state) - 0.5) + (before == 0);
 }
 static double next_float(double before, size_t i, uint64_t *state)
 {
     (void)before;
     (void)i;
-    return (double)(float)(0.5 + next_unit(state) / 2);
+    return (double)(float)(0.5 + bench_random_unit(state) / 2);
 }
 static double next_reset(double before, size_t i, uint64_t *state)
 {
-    return i % 400 == 399 ? 0 : before + 900 + (double)(next_random(state) % 256);
+    return i % 400 == 399 ? 0 : before + 900 + (double)(bench_random(state) % 256);
 }
 static double next_pages(double before, size_t i, uint64_t *state)
 {
     (void)i;
-    return before + 4096 * (double)(next_random(state) % 64) + (before == 0 ? 1e9 : 0);
+    return before + 4096 * (double)(bench_random(state) % 64) + (before == 0 ? 1e9 : 0);
 }
 static double next_bursts(double before, size_t i, uint64_t *state)
 {
-    return before + (double)(next_random(state) % (i / 128 % 4 == 0 ? 65536 : 4));
+    return before + (double)(bench_random(state) % (i / 128 % 4 == 0 ? 65536 : 4));
 }
 /* Binomial, close to normal with a standard deviation of 8: requests of a busy service. */
 static double next_requests(double before, size_t i, uint64_t *state)
 {
     (void)i;
-    return before + 1000 + __builtin_popcountll(next_random(state)) +
-           __builtin_popcountll(next_random(state)) + __builtin_popcountll(next_random(state)) +
-           __builtin_popcountll(next_random(state));
+    return before + 1000 + __builtin_popcountll(bench_random(state)) +
+           __builtin_popcountll(bench_random(state)) + __builtin_popcountll(bench_random(state)) +
+           __builtin_popcountll(bench_random(state));
 }
 /* The same without a sum: a temperature in tenths about a middle. */
 static double next_temperature(double before, size_t i, uint64_t *state)
@@ -347,7 +336,7 @@ static double next_toggle(double before, size_t i, uint64_t *state)
 {
     (void)before;
     (void)i;
-    return next_random(state) % 2 == 0 ? 1410 : 1980;
+    return bench_random(state) % 2 == 0 ? 1410 : 1980;
 }
 
 static const struct other_model other_models[] = {
@@ -397,7 +386,7 @@ static void report_times(struct bench *b, const char *name, unsigned jitter_ms, 
 
         for (size_t i = 0; i < n; i++) {
             t[i] = 1700000000123 + 15000 * (int64_t)(i + (with_gaps ? i / 100 : 0)) +
-                   (int64_t)(next_random(&state) % (2 * jitter_ms + 1)) - (int64_t)jitter_ms;
+                   (int64_t)(bench_random(&state) % (2 * jitter_ms + 1)) - (int64_t)jitter_ms;
         }
         start = clock_thread_cpu_ns();
         for (int i = 0; i < 1000; i++)
@@ -443,6 +432,7 @@ int main(int argc, char **argv)
     report_times(b, "gaps", 0, true);
     report_times(b, "jitter5", 5, false);
     report_times(b, "jitter5_gaps", 5, true);
+    codec_histograms_report();
     report_zstd(b, "mix", &fleet, 480);
     report_zstd(b, "mix", &fleet, 3840);
     free(b->bytes);

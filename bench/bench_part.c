@@ -107,7 +107,7 @@ static void read_part(struct bench *b, struct part *p, const char *name)
         n = total - i < BATCH ? total - i : BATCH;
         for (uint32_t k = 0; k < n; k++)
             series[k] = i + k;
-        if (part_read(p, series, n, INT64_MIN, INT64_MAX, &arena, columns, &ei) != ERR_OK)
+        if (part_read(p, series, n, INT64_MIN, INT64_MAX, &arena, &arena, columns, &ei) != ERR_OK)
             bench_fail("read", &ei);
         for (uint32_t k = 0; k < n; k++)
             samples += columns[k].count;
@@ -175,7 +175,7 @@ static void read_host(struct bench *b, struct part *p)
     part_store_stats_get(b->store, &before);
     begin = clock_thread_cpu_ns();
     if (columns == NULL ||
-        part_read(p, found, count, INT64_MIN, INT64_MAX, &arena, columns, &ei) != ERR_OK)
+        part_read(p, found, count, INT64_MIN, INT64_MAX, &arena, &arena, columns, &ei) != ERR_OK)
         bench_fail("read", &ei);
     part_store_stats_get(b->store, &after);
     bench_figure("read one host, pages not in our cache",

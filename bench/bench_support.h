@@ -55,4 +55,18 @@ void bench_dir_open(struct bench_dir *dir, enum fs_io io);
 /* Removes it with all that is in it, whose files must be closed; says so when something stays. */
 void bench_dir_close(struct bench_dir *dir);
 
+/* splitmix64: the same numbers on every machine; all of 64 bits, or in [0, 1). */
+static inline uint64_t bench_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+static inline double bench_random_unit(uint64_t *state)
+{
+    return (double)(bench_random(state) >> 11) * 0x1p-53;
+}
+
 #endif

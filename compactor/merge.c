@@ -22,15 +22,9 @@ enum {
 void merge_chunk_sizes(uint64_t window_size_ms, uint32_t *target_samples,
                        uint32_t *copy_min_samples)
 {
-    enum { BASE_SAMPLES = 480, TARGET_MAX = 3840, COPY_MIN = 240 };
-    static const uint64_t base_ms = UINT64_C(2) * 3600 * 1000;
-    uint64_t times = window_size_ms / base_ms;
-    uint32_t target = BASE_SAMPLES;
+    enum { COPY_MIN = 240 };
+    uint32_t target = part_chunk_target(window_size_ms);
 
-    if (times > TARGET_MAX / BASE_SAMPLES)
-        times = TARGET_MAX / BASE_SAMPLES;
-    if (times > 1)
-        target = BASE_SAMPLES * (uint32_t)times;
     *target_samples = target;
     /* Three quarters of what the step before makes, when steps are fourfold: its full chunks are
      * copied, a few missed scrapes included, and grow two steps later. */
@@ -91,12 +85,25 @@ enum err merge_tick(struct merge *m, uint64_t samples, struct errinfo *ei)
 
 /* ---- checks ---- */
 
+/* Whether an input's series belong to the result or the results. */
+static bool is_family(const struct merge *m, const struct part_key *key)
+{
+    struct part_key last = m->o->key;
+
+    if (key->resolution_ms != last.resolution_ms || key->retention_class != last.retention_class)
+        return false;
+    if (m->o->split.count == 0)
+        return part_key_shard_within(key, &last);
+    last.shard += m->o->split.count - 1;
+    return part_key_shard_within(&m->o->key, key) && part_key_shard_within(&last, key);
+}
+
 static enum err input_check(const struct merge *m, const struct merge_cursor *c, struct errinfo *ei)
 {
     const struct part_info *info = part_info(c->part);
 
-    if (!merge_same_family(&info->key, &m->o->key) || c->first_ms < m->first_ms ||
-        c->last_ms > m->last_ms || info->key.generation > m->o->key.generation)
+    if (!is_family(m, &info->key) || c->first_ms < m->first_ms || c->last_ms > m->last_ms ||
+        info->key.generation > m->o->key.generation)
         return errinfo_set(ei, ERR_INVALID, 0, "merge: the result's key does not cover an input");
     if (info->series_count > 0 &&
         (info->min_time_ms < c->first_ms || info->max_time_ms > c->last_ms))
@@ -105,7 +112,7 @@ static enum err input_check(const struct merge *m, const struct merge_cursor *c,
         const struct merge_cursor *other = &m->cursors[i];
 
         if (part_info(other->part)->key.generation == info->key.generation &&
-            other->first_ms <= c->last_ms && c->first_ms <= other->last_ms)
+            part_key_meets(&part_info(other->part)->key, &info->key))
             return errinfo_set(ei, ERR_INVALID, 0,
                                "merge: two inputs overlap and have the same generation");
     }
@@ -122,6 +129,7 @@ static void cursor_insert(struct merge *m, struct part *p)
         at--;
     }
     m->cursors[at] = (struct merge_cursor){.part = p};
+    arena_init(&m->cursors[at].arena, m->o->memory);
 }
 
 static enum err cursors_open(struct merge *m, struct errinfo *ei)
@@ -149,14 +157,27 @@ static enum err cursors_open(struct merge *m, struct errinfo *ei)
     return ERR_OK;
 }
 
-static enum err prepare(struct merge *m, struct errinfo *ei)
+static enum err writers_open(struct merge *m, struct errinfo *ei)
 {
     struct part_writer_options wo = {.dir = m->o->dir, .key = m->o->key};
+    uint32_t count = m->o->split.count == 0 ? 1 : m->o->split.count;
+    enum err e = ERR_OK;
+
+    for (; m->writer_count < count && e == ERR_OK; wo.key.shard++) {
+        e = part_writer_new(m->o->store, &wo, &m->writers[m->writer_count], ei);
+        m->writer_count += e == ERR_OK;
+    }
+    m->writer = m->writers[0];
+    return e;
+}
+
+static enum err prepare(struct merge *m, struct errinfo *ei)
+{
     void *t_ms = NULL, *value = NULL;
     enum err e;
 
     if (m->o->input_count == 0 || m->o->input_count > MERGE_INPUTS_MAX ||
-        !merge_window(&m->o->key, &m->first_ms, &m->last_ms))
+        m->o->split.count > MERGE_SPLIT_MAX || !merge_window(&m->o->key, &m->first_ms, &m->last_ms))
         return errinfo_set(ei, ERR_INVALID, 0, "merge: %zu inputs, or no window",
                            m->o->input_count);
     merge_chunk_sizes(m->o->key.window_size_ms, &m->target_samples, &m->copy_min_samples);
@@ -173,7 +194,7 @@ static enum err prepare(struct merge *m, struct errinfo *ei)
     }
     if (e != ERR_OK || (e = cursors_open(m, ei)) != ERR_OK)
         return e;
-    return part_writer_new(m->o->store, &wo, &m->writer, ei);
+    return writers_open(m, ei);
 }
 
 /* ---- series ---- */
@@ -224,12 +245,32 @@ static enum err group_advance(struct merge *m, struct errinfo *ei)
     return e;
 }
 
+static enum err writer_choose(struct merge *m, const struct labels *labels, struct errinfo *ei)
+{
+    uint32_t at = 0;
+    enum err e;
+
+    if (m->o->split.count == 0)
+        return ERR_OK;
+    e = m->o->split.place(m->o->split.ctx, labels, &at, ei);
+    if (e != ERR_OK)
+        return e;
+    if (at >= m->writer_count)
+        return merge_corrupt(m, m->group[0], PART_FILE_INDEX, "it is of another shard", ei);
+    m->writer = m->writers[at];
+    return ERR_OK;
+}
+
 static enum err series_write(struct merge *m, struct errinfo *ei)
 {
     const struct part_series *s = m->group[0]->series;
-    uint64_t before = part_writer_sample_count(m->writer);
-    enum err e = part_writer_series(m->writer, &s->labels, s->fingerprint, ei);
+    enum err e = writer_choose(m, &s->labels, ei);
+    uint64_t before;
 
+    if (e != ERR_OK)
+        return e;
+    before = part_writer_sample_count(m->writer);
+    e = part_writer_series(m->writer, &s->labels, s->fingerprint, ei);
     /* The writer refuses labels that are not sorted, and series out of order. All other heads lie
      * behind this one, so it is its own part that is out of order. */
     if (e == ERR_INVALID)
@@ -241,27 +282,33 @@ static enum err series_write(struct merge *m, struct errinfo *ei)
     return e == ERR_OK ? merge_tick(m, SERIES_COST_SAMPLES, ei) : e;
 }
 
-static enum err finish(struct merge *m, struct merge_result *out, struct errinfo *ei)
+/* *result is undefined after a failure. */
+static enum err finish(struct merge *m, struct merge_result *result, struct errinfo *ei)
 {
-    struct merge_result result = {.stats = m->stats};
-    uint64_t sequence = 0;
-    enum err e;
+    uint64_t sequence = 0, samples = 0;
+    enum err e = ERR_OK;
 
+    *result = (struct merge_result){.stats = m->stats};
     for (size_t i = 0; i < m->cursor_count; i++) {
         uint64_t s = part_info(m->cursors[i].part)->highest_sequence;
 
         sequence = s > sequence ? s : sequence;
     }
-    result.written = part_writer_sample_count(m->writer) > 0;
-    if (result.written) {
-        ASSERT(part_writer_sample_count(m->writer) ==
-               m->stats.samples_copied + m->stats.samples_encoded);
-        e = part_writer_finish(m->writer, sequence, &result.info, ei);
-        if (e != ERR_OK)
-            return e;
+    for (uint32_t i = 0; i < m->writer_count; i++)
+        samples += part_writer_sample_count(m->writers[i]);
+    ASSERT(samples == m->stats.samples_copied + m->stats.samples_encoded);
+    for (uint32_t i = 0; i < m->writer_count && e == ERR_OK; i++) {
+        struct part_info *info = &result->infos[result->info_count];
+
+        if (part_writer_sample_count(m->writers[i]) == 0)
+            continue;
+        e = part_writer_finish(m->writers[i], sequence, info, ei);
+        result->info_count++;
+        result->stats.output_bytes += info->index_size + info->chunks_size;
     }
-    *out = result;
-    return ERR_OK;
+    result->written = result->info_count > 0;
+    result->info = result->infos[0];
+    return e;
 }
 
 static void merge_done(struct merge *m)
@@ -270,11 +317,14 @@ static void merge_done(struct merge *m)
         part_iter_free(m->cursors[i].it);
         free(m->cursors[i].t_ms);
         free(m->cursors[i].value);
+        arena_done(&m->cursors[i].arena);
         free(m->cursors[i].ranges);
     }
-    part_writer_free(m->writer);
+    for (uint32_t i = 0; i < m->writer_count; i++)
+        part_writer_free(m->writers[i]);
     free(m->t_ms);
     free(m->value);
+    histogram_chunk_builder_done(&m->histograms);
     if (m->o->memory != NULL)
         budget_release(m->o->memory, m->charged_bytes);
     free(m);
@@ -294,11 +344,13 @@ static void progress_complete(const struct merge_options *o, uint64_t series)
 enum err merge_run(const struct merge_options *o, struct merge_result *out, struct errinfo *ei)
 {
     struct merge *m = calloc(1, sizeof *m);
+    struct merge_result result;
     enum err e;
 
     if (m == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "merge");
     m->o = o;
+    histogram_chunk_builder_init(&m->histograms, o->memory);
     e = prepare(m, ei);
     while (e == ERR_OK) {
         e = group_find(m, ei);
@@ -310,7 +362,9 @@ enum err merge_run(const struct merge_options *o, struct merge_result *out, stru
     if (e == ERR_OK)
         e = merge_tick(m, 0, ei); /* a stop before the part is made durable */
     if (e == ERR_OK)
-        e = finish(m, out, ei);
+        e = finish(m, &result, ei);
+    if (e == ERR_OK)
+        *out = result;
     if (e == ERR_OK)
         progress_complete(o, m->stats.series_count);
     merge_done(m);

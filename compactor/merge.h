@@ -3,8 +3,10 @@
  * in order of time; memory does not grow with the parts (see merge_run()).
  *
  * One rule for repeats: of several samples with one timestamp the one of the lowest generation
- * stays. Chunks that overlap nothing and are large enough are copied as bytes; small neighbours are
- * decoded and written as larger chunks; what overlaps is merged sample by sample.
+ * stays, float or histogram. Chunks that overlap nothing and are large enough are copied as bytes;
+ * small neighbours are decoded and written as larger chunks; what overlaps is merged sample by
+ * sample. Where samples of two parts meet, a histogram's hint no longer speaks of the sample
+ * before.
  */
 #ifndef RIMSTONE_COMPACTOR_MERGE_H
 #define RIMSTONE_COMPACTOR_MERGE_H
@@ -20,14 +22,15 @@
 #include "engine/labels.h"
 #include "engine/part.h"
 
-enum { MERGE_INPUTS_MAX = 256 };
+enum { MERGE_INPUTS_MAX = 256, MERGE_SPLIT_MAX = 16 };
 
 /*
  * Whether the parts keys[i] with chosen[i] may be merged while the others of `count` live parts
  * stay; *out is then the key of the result. The choice is refused, with ERR_INVALID and the story:
  *   - when it is empty, too large, or of several shards, resolutions or retention classes;
  *   - when a part that stays overlaps an input and its generation lies between that input's and
- *     the result's: it would change sides, and with it which of two repeated samples wins;
+ *     the result's: it would change sides, and with it which of two repeated samples wins (a part
+ *     of another shard count overlaps where its shard has hashes of the result's);
  *   - when parts that overlap bear the same generation, since none of them is then the first.
  * The result's window covers those of the inputs; its generation is the highest among them. Where a
  * live part bears that very key (a merge within one window, a part rewritten by itself) it is the
@@ -54,6 +57,16 @@ struct merge_purge {
     void *ctx;
 };
 
+/*
+ * A result of several parts, by the hashes of the series: result i has the key of the merge with
+ * its shard + i. `place` says which one a series goes to.
+ */
+struct merge_split {
+    uint32_t count; /* 2 to MERGE_SPLIT_MAX; 0: one result */
+    enum err (*place)(void *ctx, const struct labels *labels, uint32_t *out, struct errinfo *ei);
+    void *ctx;
+};
+
 /* For whoever watches from another thread; relaxed: counters that decide nothing. */
 struct merge_progress {
     _Atomic uint64_t samples_total; /* of the inputs; set when the merge begins */
@@ -64,7 +77,9 @@ struct merge_progress {
 struct merge_options {
     struct part_store *store; /* of the result */
     const char *dir;          /* of the result and, for messages, of the inputs */
-    struct part_key key;      /* from merge_inputs_valid(); the window may be larger */
+    /* From merge_inputs_valid(); the window may be larger. The inputs' shards lie within its
+     * shard, or those of the results of a split within each of theirs. */
+    struct part_key key;
     struct part *const *inputs;
     size_t input_count;    /* 1 to MERGE_INPUTS_MAX */
     struct budget *memory; /* what the merge itself holds; may be NULL */
@@ -72,6 +87,7 @@ struct merge_options {
      * of at least copy_min_samples is copied. 0: merge_chunk_sizes(). */
     uint32_t target_samples, copy_min_samples;
     struct merge_purge purge;
+    struct merge_split split;
     const _Atomic bool *stop; /* looked at for every chunk; may be NULL */
     /* Called between batches (some 65,000 samples), with nothing locked: may wait, so that ingest
      * and queries go first. NULL: never. */
@@ -86,12 +102,14 @@ struct merge_stats {
     uint64_t samples_copied, samples_encoded;
     uint64_t samples_repeated; /* dropped under the rule for repeats */
     uint64_t samples_purged;
-    uint64_t input_bytes;
+    uint64_t input_bytes, output_bytes;
 };
 
 struct merge_result {
     bool written; /* false: no sample is left, and there is no part */
     struct part_info info;
+    struct part_info infos[MERGE_SPLIT_MAX]; /* of all parts that were written; the first is info */
+    uint32_t info_count;
     struct merge_stats stats;
 };
 
@@ -101,14 +119,14 @@ void merge_chunk_sizes(uint64_t window_size_ms, uint32_t *target_samples,
 
 /*
  * Merges, in the calling thread. Holds per input an iterator (about a megabyte of pages, or those
- * of its largest series) and 128 KiB where chunks are decoded, besides one part writer; all charged
- * to budgets, ERR_LIMIT when one is spent.
+ * of its largest series) and 128 KiB where chunks are decoded, of histograms some megabyte more,
+ * besides one part writer; all charged to budgets, ERR_LIMIT when one is spent.
  *
  * ERR_CORRUPT names the file of the input; ERR_CANCELED after *stop; ERR_UNSUPPORTED when chunks
- * that are no plain doubles overlap or are purged in part. After any failure nothing of the result
- * is left (debris where the disk refuses even that), the inputs are untouched, and *out is not
- * written. On success the result is durable; the caller names it in the manifest and then removes
- * the inputs.
+ * of a kind that this program does not know overlap or are purged in part. After any failure
+ * nothing of the result is left (debris where the disk refuses even that), the inputs are
+ * untouched, and *out is not written; of a split some results may be left. On success the result is
+ * durable; the caller names it in the manifest and then removes the inputs.
  */
 MUST_USE enum err merge_run(const struct merge_options *o, struct merge_result *out,
                             struct errinfo *ei);

@@ -3,7 +3,8 @@
  *
  * Readers give a repeated sample the value of the lowest generation. The result has one generation
  * for all that went in, the highest, so a part that stays must not find itself on the other side of
- * the samples it shares timestamps with. Parts share timestamps only where their windows overlap.
+ * the samples it shares timestamps with. Parts share timestamps only where their windows overlap,
+ * and where their shards do: those of an earlier number of shards share them with several.
  */
 #include <inttypes.h>
 
@@ -24,15 +25,6 @@ bool merge_same_family(const struct part_key *a, const struct part_key *b)
 {
     return a->shard == b->shard && a->shard_count == b->shard_count &&
            a->resolution_ms == b->resolution_ms && a->retention_class == b->retention_class;
-}
-
-/* Both windows have been checked. */
-static bool windows_overlap(const struct part_key *a, const struct part_key *b)
-{
-    int64_t a_first = 0, a_last = 0, b_first = 0, b_last = 0;
-
-    return merge_window(a, &a_first, &a_last) && merge_window(b, &b_first, &b_last) &&
-           a_first <= b_last && b_first <= a_last;
 }
 
 static enum err refuse(const struct part_key *a, const struct part_key *b, const char *why,
@@ -95,7 +87,7 @@ static enum err name_choose(const struct part_key *keys, size_t count, struct pa
 static enum err pair_check(const struct part_key *input, const struct part_key *other, bool stays,
                            const struct part_key *out, struct errinfo *ei)
 {
-    if (!windows_overlap(input, other))
+    if (!part_key_meets(input, other))
         return ERR_OK;
     if (input->generation == other->generation)
         return refuse(input, other, "they overlap and have the same generation", ei);
@@ -113,13 +105,12 @@ enum err merge_inputs_valid(const struct part_key *keys, const bool *chosen, siz
     if (e == ERR_OK)
         e = name_choose(keys, count, &key, ei);
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
-        /* It may lie between the inputs and share nothing with them, but the next merge could no
-         * longer tell. */
-        if (!chosen[i] && merge_same_family(&keys[i], &key) &&
-            keys[i].generation == key.generation && windows_overlap(&keys[i], &key))
+        /* hull() has checked all windows. It may lie between the inputs and share nothing with
+         * them, but the next merge could no longer tell. */
+        if (!chosen[i] && keys[i].generation == key.generation && part_key_meets(&keys[i], &key))
             e = refuse(&keys[i], &key, "the result would have the generation of the first", ei);
         for (size_t k = 0; chosen[i] && k < count && e == ERR_OK; k++) {
-            if (k != i && merge_same_family(&keys[i], &keys[k]))
+            if (k != i)
                 e = pair_check(&keys[i], &keys[k], !chosen[k], &key, ei);
         }
     }

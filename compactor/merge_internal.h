@@ -10,6 +10,7 @@
 
 #include "compactor/merge.h"
 #include "engine/codec.h"
+#include "engine/histogram_chunk.h"
 
 /* One input: where it is in label order, and within the series at hand in time. */
 struct merge_cursor {
@@ -24,28 +25,36 @@ struct merge_cursor {
     size_t at, count;
     int64_t *t_ms; /* owned, with `value`: CODEC_SAMPLES_MAX each; NULL until first needed */
     double *value;
+    struct histogram *histogram; /* `count` in `arena`, and no values; NULL: floats */
+    struct arena arena;          /* of the decoded chunk's histograms */
+    bool
+        has_gap; /* samples were dropped in front of the next chunk: its first hint is about them */
     struct merge_range *ranges; /* owned: to be purged; ascending, apart from each other */
     size_t range_count, range_capacity;
 };
 
 struct merge {
     const struct merge_options *o;
-    struct part_writer *writer;
+    struct part_writer *writer;                   /* of the series at hand; one of `writers` */
+    struct part_writer *writers[MERGE_SPLIT_MAX]; /* owned */
+    uint32_t writer_count;
     struct merge_cursor cursors[MERGE_INPUTS_MAX]; /* by generation */
     struct merge_cursor *group[MERGE_INPUTS_MAX];  /* those that have the series, by generation */
     size_t cursor_count, group_count;
     uint32_t target_samples, copy_min_samples;
     uint64_t charged_bytes;
 
-    /* Samples on their way into a chunk. Chunks are cut at fixed borders of time, `span_ms` apart
-     * from the window's start: series that are scraped together then share timestamp columns
+    /* Samples on their way into a chunk. Chunks are cut at fixed borders of time, `cuts`,
+     * so that series that are scraped together share timestamp columns
      * wherever they began. */
     int64_t *t_ms; /* owned, with `value`: CODEC_SAMPLES_MAX each */
     double *value;
+    struct histogram_chunk_builder histograms; /* if not empty: `count` of them, and no values */
+    const struct merge_cursor *newest; /* whose sample came last; NULL: the series has none yet */
     size_t count;
     int64_t border_ms; /* the last moment that belongs to the chunk at hand */
     int64_t first_ms, last_ms;
-    uint64_t span_ms;
+    struct part_cuts cuts;
 
     uint64_t batch_samples; /* since the last yield */
     struct merge_stats stats;

@@ -134,6 +134,7 @@ static void cursor_settle(struct merge *m, struct merge_cursor *c)
     while (!c->decoded && c->chunk < c->series->chunk_count && purge_covers(c, cursor_chunk(c))) {
         m->stats.samples_purged += cursor_chunk(c)->sample_count;
         c->chunk++;
+        c->has_gap = true;
     }
 }
 
@@ -141,24 +142,43 @@ static void cursor_settle(struct merge *m, struct merge_cursor *c)
 static void samples_purge(struct merge *m, struct merge_cursor *c)
 {
     size_t range = range_at(c, c->t_ms[0]), kept = 0;
+    bool has_gap = false;
 
     for (size_t i = 0; i < c->count; i++) {
         while (range < c->range_count && c->ranges[range].max_time_ms < c->t_ms[i])
             range++;
-        if (range < c->range_count && c->ranges[range].min_time_ms <= c->t_ms[i])
+        if (range < c->range_count && c->ranges[range].min_time_ms <= c->t_ms[i]) {
+            has_gap = true;
             continue;
+        }
         c->t_ms[kept] = c->t_ms[i];
-        c->value[kept++] = c->value[i];
+        if (c->histogram == NULL) {
+            c->value[kept] = c->value[i];
+        } else {
+            c->histogram[kept] = c->histogram[i];
+            if (has_gap)
+                c->histogram[kept].hint = histogram_hint_at_border(c->histogram[kept].hint);
+        }
+        kept++;
+        has_gap = false;
     }
     m->stats.samples_purged += c->count - kept;
+    c->has_gap = has_gap;
     c->count = kept;
 }
 
 /* ---- decoding ---- */
 
-static bool is_plain(const struct part_chunk_raw *raw)
+static bool is_histograms(const struct part_chunk_raw *raw)
 {
-    return raw->column_count == 1 && raw->column_kind[0] == PART_COLUMN_VALUES;
+    return raw->column_count == 1 && raw->column_kind[0] == PART_COLUMN_HISTOGRAMS;
+}
+
+/* Floats or histograms; else a later version's, which is only copied. */
+static bool is_known(const struct part_chunk_raw *raw)
+{
+    return is_histograms(raw) ||
+           (raw->column_count == 1 && raw->column_kind[0] == PART_COLUMN_VALUES);
 }
 
 static bool times_are_right(const struct part_chunk_raw *raw, const int64_t *t_ms)
@@ -184,6 +204,20 @@ static enum err buffers_get(struct merge *m, struct merge_cursor *c, struct erri
     return e;
 }
 
+static enum err histograms_decode(struct merge *m, struct merge_cursor *c,
+                                  const struct part_chunk_raw *raw, struct errinfo *ei)
+{
+    enum err e;
+
+    arena_reset(&c->arena);
+    e = histogram_chunk_decode(raw->columns, raw->sample_count, &c->arena, &c->histogram, ei);
+    if (e == ERR_CORRUPT)
+        return merge_corrupt(m, c, PART_FILE_CHUNKS, "a column of histograms does not decode", ei);
+    if (e == ERR_OK && c->has_gap)
+        c->histogram[0].hint = histogram_hint_at_border(c->histogram[0].hint);
+    return e;
+}
+
 static enum err chunk_decode(struct merge *m, struct merge_cursor *c, struct errinfo *ei)
 {
     const struct part_chunk_raw *raw = cursor_chunk(c);
@@ -191,14 +225,22 @@ static enum err chunk_decode(struct merge *m, struct merge_cursor *c, struct err
 
     if (e != ERR_OK)
         return e;
-    if (!is_plain(raw))
+    if (!is_known(raw))
         return merge_input_error(m, c, ERR_UNSUPPORTED, PART_FILE_CHUNKS,
                                  "a chunk of this kind cannot be merged with others", ei);
     if (!codec_times_decode(raw->times.data, raw->times.size, raw->sample_count, c->t_ms) ||
         !times_are_right(raw, c->t_ms))
         return merge_corrupt(m, c, PART_FILE_INDEX, "a timestamp column does not decode", ei);
-    if (!codec_values_decode(raw->columns.data, raw->columns.size, raw->sample_count, c->value))
+    c->histogram = NULL;
+    if (is_histograms(raw)) {
+        e = histograms_decode(m, c, raw, ei);
+        if (e != ERR_OK)
+            return e;
+    } else if (!codec_values_decode(raw->columns.data, raw->columns.size, raw->sample_count,
+                                    c->value)) {
         return merge_corrupt(m, c, PART_FILE_CHUNKS, "a value column does not decode", ei);
+    }
+    c->has_gap = false;
     m->stats.chunks_decoded++;
     c->at = 0;
     c->count = raw->sample_count;
@@ -212,31 +254,10 @@ static enum err chunk_decode(struct merge *m, struct merge_cursor *c, struct err
 
 /* ---- samples on their way out ---- */
 
-static uint64_t border_number(const struct merge *m, int64_t t_ms)
+static void cuts_choose(struct merge *m)
 {
-    return ((uint64_t)t_ms - (uint64_t)m->first_ms) / m->span_ms;
-}
-
-static int64_t border_after(const struct merge *m, int64_t t_ms)
-{
-    uint64_t begin = border_number(m, t_ms) * m->span_ms;
-    uint64_t left = (uint64_t)m->last_ms - (uint64_t)m->first_ms - begin;
-
-    if (left < m->span_ms)
-        return m->last_ms;
-    return (int64_t)((uint64_t)m->first_ms + begin + (m->span_ms - 1));
-}
-
-/*
- * Halves the window until a part of it holds target_samples at the rate of the series. A few more
- * are tolerated: jitter must not halve the chunks.
- */
-static void borders_choose(struct merge *m)
-{
-    uint64_t window_ms = (uint64_t)m->last_ms - (uint64_t)m->first_ms, samples = 0, span;
+    uint64_t samples = 0;
     int64_t first = INT64_MAX, last = INT64_MIN;
-    double expected;
-    unsigned halvings = 0;
 
     for (size_t i = 0; i < m->group_count; i++) {
         const struct part_series *s = m->group[i]->series;
@@ -247,18 +268,7 @@ static void borders_choose(struct merge *m)
             last = s->chunks[k].max_time_ms > last ? s->chunks[k].max_time_ms : last;
         }
     }
-    span = window_ms;
-    if (samples > m->target_samples && last > first) {
-        expected =
-            (double)window_ms * (double)(samples - 1) / (double)((uint64_t)last - (uint64_t)first);
-        while (expected > m->target_samples + m->target_samples / 16.0 && halvings < 63) {
-            expected /= 2;
-            halvings++;
-        }
-        /* window_ms is one short of the size: with it added, spans never lack a moment. */
-        span = window_ms >> halvings;
-    }
-    m->span_ms = span == UINT64_MAX ? span : span + 1;
+    m->cuts = part_cuts_choose(m->first_ms, m->last_ms, m->target_samples, samples, first, last);
 }
 
 static enum err pending_write(struct merge *m, struct errinfo *ei)
@@ -267,9 +277,13 @@ static enum err pending_write(struct merge *m, struct errinfo *ei)
 
     if (m->count == 0)
         return ERR_OK;
-    e = part_writer_samples(m->writer, m->t_ms, m->value, m->count, ei);
+    if (m->histograms.count == 0)
+        e = part_writer_samples(m->writer, m->t_ms, m->value, m->count, ei);
+    else
+        e = part_writer_histograms(m->writer, m->t_ms, m->histograms.items, m->count, ei);
     if (e != ERR_OK)
         return e;
+    histogram_chunk_builder_reset(&m->histograms);
     m->stats.chunks_encoded++;
     m->stats.samples_encoded += m->count;
     m->count = 0;
@@ -294,15 +308,16 @@ static size_t count_up_to(const int64_t *t_ms, size_t count, int64_t limit_ms)
     return low;
 }
 
-static enum err samples_put(struct merge *m, const int64_t *t_ms, const double *value, size_t count,
-                            struct errinfo *ei)
+static enum err floats_put(struct merge *m, const int64_t *t_ms, const double *value, size_t count,
+                           struct errinfo *ei)
 {
-    while (count > 0) {
+    enum err e = m->histograms.count > 0 ? pending_write(m, ei) : ERR_OK;
+
+    while (count > 0 && e == ERR_OK) {
         size_t room = 2 * (size_t)m->target_samples - m->count, n;
-        enum err e;
 
         if (m->count == 0)
-            m->border_ms = border_after(m, t_ms[0]);
+            m->border_ms = part_cuts_end(&m->cuts, t_ms[0]);
         n = count_up_to(t_ms, count < room ? count : room, m->border_ms);
         memcpy(m->t_ms + m->count, t_ms, n * sizeof *t_ms);
         memcpy(m->value + m->count, value, n * sizeof *value);
@@ -310,10 +325,46 @@ static enum err samples_put(struct merge *m, const int64_t *t_ms, const double *
         t_ms += n;
         value += n;
         count -= n;
-        if ((n == room || count > 0) && (e = pending_write(m, ei)) != ERR_OK)
-            return e;
+        if (n == room || count > 0)
+            e = pending_write(m, ei);
     }
+    return e;
+}
+
+static enum err histogram_put(struct merge *m, int64_t t_ms, const struct histogram *h,
+                              bool is_border, struct errinfo *ei)
+{
+    bool is_full = m->histograms.count == 0 || t_ms > m->border_ms ||
+                   m->count == 2 * (size_t)m->target_samples ||
+                   histogram_chunk_builder_is_full(&m->histograms);
+    enum err e = is_full ? pending_write(m, ei) : ERR_OK;
+
+    if (e == ERR_OK)
+        e = histogram_chunk_builder_add(&m->histograms, h, is_border, ei);
+    if (e != ERR_OK)
+        return e;
+    if (is_full)
+        m->border_ms = part_cuts_end(&m->cuts, t_ms);
+    m->t_ms[m->count++] = t_ms;
     return ERR_OK;
+}
+
+/* The next `count` samples of a cursor's decoded chunk. */
+static enum err samples_put(struct merge *m, const struct merge_cursor *c, size_t count,
+                            struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    if (c->histogram == NULL) {
+        e = floats_put(m, c->t_ms + c->at, c->value + c->at, count, ei);
+        m->newest = c;
+        return e;
+    }
+    for (size_t i = c->at; i < c->at + count && e == ERR_OK; i++) {
+        e = histogram_put(m, c->t_ms[i], &c->histogram[i], m->newest != c, ei);
+        m->newest = c;
+    }
+    return e;
 }
 
 /* ---- copying ---- */
@@ -329,27 +380,44 @@ static bool next_after(const struct merge_cursor *c, bool has_other, int64_t oth
     return more || has_other;
 }
 
+/* Whether what the first histogram of a chunk says of the sample before it holds in the result. At
+ * the beginning of a series parts hold nothing that could be wrong. */
+static bool hint_holds(const struct merge *m, const struct merge_cursor *c)
+{
+    return !is_histograms(cursor_chunk(c)) || c->chunk == 0 || (m->newest == c && !c->has_gap);
+}
+
+static bool is_large(const struct merge *m, const struct part_chunk_raw *raw)
+{
+    enum { COPY_MIN_BYTES = 64 << 10 }; /* of histograms, whose chunks are cut by size as well */
+
+    return raw->sample_count >= m->copy_min_samples || raw->columns.size >= COPY_MIN_BYTES;
+}
+
 /* Whether a chunk that overlaps nothing is copied, or decoded to be joined with its neighbours. */
 static bool is_copied(const struct merge *m, const struct merge_cursor *c, bool has_other,
                       int64_t other_ms)
 {
     const struct part_chunk_raw *raw = cursor_chunk(c);
-    uint64_t border = border_number(m, raw->min_time_ms);
-    bool within = border == border_number(m, raw->max_time_ms);
-    bool joins_before = m->count > 0 && m->border_ms >= raw->min_time_ms;
+    uint64_t border = part_cuts_number(&m->cuts, raw->min_time_ms);
+    bool within = border == part_cuts_number(&m->cuts, raw->max_time_ms);
+    bool joins_before = m->count > 0 && m->border_ms >= raw->min_time_ms &&
+                        is_histograms(raw) == (m->histograms.count > 0);
     int64_t next_ms = 0;
 
-    if (purge_touches(c, raw))
+    if (purge_touches(c, raw) || !hint_holds(m, c))
         return false;
-    if (!is_plain(raw))
+    if (!is_known(raw))
         return true;
     /* A few samples before it would stay a chunk of their own. */
-    if (within && joins_before && m->count + raw->sample_count <= m->target_samples)
+    if (within && joins_before && m->count + raw->sample_count <= m->target_samples &&
+        raw->columns.size < HISTOGRAM_CHUNK_BYTES)
         return false;
-    if (raw->sample_count >= m->copy_min_samples)
+    if (is_large(m, raw))
         return true;
     return within && !joins_before &&
-           (!next_after(c, has_other, other_ms, &next_ms) || border_number(m, next_ms) != border);
+           (!next_after(c, has_other, other_ms, &next_ms) ||
+            part_cuts_number(&m->cuts, next_ms) != border);
 }
 
 static enum err chunk_copy(struct merge *m, struct merge_cursor *c, struct errinfo *ei)
@@ -366,6 +434,8 @@ static enum err chunk_copy(struct merge *m, struct merge_cursor *c, struct errin
         return e;
     m->stats.chunks_copied++;
     m->stats.samples_copied += raw->sample_count;
+    m->newest = c;
+    c->has_gap = false;
     c->chunk++;
     cursor_settle(m, c);
     return merge_tick(m, raw->sample_count, ei);
@@ -418,7 +488,7 @@ static enum err repeat_merge(struct merge *m, struct merge_cursor *first, struct
         if (!cursor_at_end(c) && !c->decoded && cursor_head(c) == t_ms)
             return chunk_decode(m, c, ei);
     }
-    e = samples_put(m, &t_ms, &first->value[first->at], 1, ei);
+    e = samples_put(m, first, 1, ei);
     if (e != ERR_OK)
         return e;
     for (size_t i = 0; i < m->group_count; i++) {
@@ -449,7 +519,7 @@ static enum err step(struct merge *m, struct merge_cursor *c, bool has_other, in
     n = c->count - c->at;
     if (has_other)
         n = count_up_to(c->t_ms + c->at, n, other_ms - 1); /* its head is smaller: no overflow */
-    e = samples_put(m, c->t_ms + c->at, c->value + c->at, n, ei);
+    e = samples_put(m, c, n, ei);
     if (e == ERR_OK)
         cursor_step(c, n);
     return e;
@@ -478,16 +548,17 @@ enum err merge_series_chunks(struct merge *m, struct errinfo *ei)
     enum err e = ERR_OK;
 
     ASSERT(m->count == 0);
+    m->newest = NULL;
     for (size_t i = 0; i < m->group_count; i++) {
         struct merge_cursor *c = m->group[i];
 
         c->chunk = 0;
-        c->decoded = false;
+        c->decoded = c->has_gap = false;
         if ((e = chunks_check(m, c, ei)) != ERR_OK || (e = ranges_get(m, c, ei)) != ERR_OK)
             return e;
         cursor_settle(m, c);
     }
-    borders_choose(m);
+    cuts_choose(m);
     while (e == ERR_OK && (first = first_cursor(m, &has_other, &other_ms)) != NULL)
         e = step(m, first, has_other, other_ms, ei);
     return e == ERR_OK ? pending_write(m, ei) : e;

@@ -10,7 +10,9 @@
  *
  * Windows nest, so a part lies within another's window or beside it. Generations are taken as whole
  * groups (a late file splits into parts of one generation): whatever stays is older or younger than
- * all that is merged, which is what merge_inputs_valid() asks.
+ * all that is merged, which is what merge_inputs_valid() asks. What cannot be merged for now (parts
+ * of another number of shards, sealed files, damaged parts) stays: the parts on both sides of it
+ * are merged by themselves.
  */
 #include "compactor/plan.h"
 
@@ -36,8 +38,9 @@ struct planner {
     const struct plan_options *o;
     const struct plan_part *parts;
     size_t count;
-    struct entry *entries; /* by family, then window */
+    struct entry *entries; /* by family, then window; without those that stay */
     struct entry *scratch; /* as many */
+    size_t entry_count;
     uint32_t input_count_max;
     uint64_t small_bytes;
     struct plan *out;
@@ -115,6 +118,14 @@ static size_t generation_end(const struct entry *e, size_t first, size_t count)
     return end;
 }
 
+/* Begin of the entries of the generation that `at` has. */
+static size_t generation_begin(const struct entry *e, size_t at)
+{
+    while (at > 0 && e[at - 1].part->key.generation == e[at].part->key.generation)
+        at--;
+    return at;
+}
+
 static uint64_t bytes_of(const struct entry *e, size_t first, size_t end)
 {
     uint64_t sum = 0;
@@ -163,7 +174,10 @@ static bool choose_run(struct planner *p, const struct entry *e, size_t first, s
             break;
         bytes = more > UINT64_MAX - bytes ? UINT64_MAX : bytes + more;
     }
-    return taken > end && choose(p, e + first, taken - first, PLAN_OVERLAP, keys);
+    /* What stays may lie between the younger and the older ones. */
+    while (taken > end && !choose(p, e + first, taken - first, PLAN_OVERLAP, keys))
+        taken = generation_begin(e, taken - 1);
+    return taken > end;
 }
 
 /* Entries that are connected by overlaps: sorted by time, at least two. */
@@ -190,10 +204,10 @@ static bool choose_overlap(struct planner *p, const struct entry *connected, siz
 
 static bool plan_overlaps(struct planner *p, struct part_key *keys)
 {
-    for (size_t first = 0, end; first < p->count; first = end) {
+    for (size_t first = 0, end; first < p->entry_count; first = end) {
         int64_t last_ms = p->entries[first].last_ms;
 
-        for (end = first + 1; end < p->count; end++) {
+        for (end = first + 1; end < p->entry_count; end++) {
             const struct entry *e = &p->entries[end];
 
             if (compare_families(&e->part->key, &p->entries[first].part->key) != 0 ||
@@ -232,7 +246,7 @@ static size_t window_end(const struct planner *p, size_t first, uint64_t size_ms
     size_t end = first;
 
     *fits = true;
-    for (; end < p->count; end++) {
+    for (; end < p->entry_count; end++) {
         const struct entry *e = &p->entries[end];
 
         if (compare_families(&e->part->key, &p->entries[first].part->key) != 0 ||
@@ -257,9 +271,24 @@ static bool reached_into(const struct planner *p, size_t first, int64_t first_ms
     return false;
 }
 
+/* Whether a part that stays has hashes of the entry's shard in a window. */
+static bool is_barred(const struct planner *p, const struct entry *e, int64_t first_ms,
+                      uint64_t size_ms)
+{
+    struct part_key window = e->part->key;
+
+    window.window_start_ms = first_ms;
+    window.window_size_ms = size_ms;
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->parts[i].is_fixed && part_key_meets(&p->parts[i].key, &window))
+            return true;
+    }
+    return false;
+}
+
 static bool plan_windows(struct planner *p, uint64_t size_ms, struct part_key *keys)
 {
-    for (size_t first = 0, end; first < p->count; first = end) {
+    for (size_t first = 0, end; first < p->entry_count; first = end) {
         int64_t first_ms = 0, last_ms = 0;
         bool fits;
 
@@ -270,6 +299,7 @@ static bool plan_windows(struct planner *p, uint64_t size_ms, struct part_key *k
         /* closed_until_ms is a bound that is not itself in a closed window. */
         if (!fits || last_ms >= p->o->closed_until_ms || end - first < 2 ||
             end - first > p->input_count_max || reached_into(p, first, first_ms) ||
+            is_barred(p, &p->entries[first], first_ms, size_ms) ||
             !choose(p, p->entries + first, end - first, PLAN_WINDOW, keys))
             continue;
         p->out->key.window_start_ms = first_ms;
@@ -284,13 +314,14 @@ static bool plan_windows(struct planner *p, uint64_t size_ms, struct part_key *k
 static enum err entries_fill(struct planner *p, struct errinfo *ei)
 {
     for (size_t i = 0; i < p->count; i++) {
-        struct entry *e = &p->entries[i];
+        struct entry *e = &p->entries[p->entry_count];
 
         *e = (struct entry){.part = &p->parts[i], .index = i};
         if (!merge_window(&p->parts[i].key, &e->first_ms, &e->last_ms))
             return errinfo_set(ei, ERR_INVALID, 0, "plan: part %zu has no proper window", i);
+        p->entry_count += !p->parts[i].is_fixed;
     }
-    qsort(p->entries, p->count, sizeof *p->entries, by_time);
+    qsort(p->entries, p->entry_count, sizeof *p->entries, by_time);
     return ERR_OK;
 }
 

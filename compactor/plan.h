@@ -16,6 +16,7 @@
 struct plan_part {
     struct part_key key;
     uint64_t size_bytes; /* of both files */
+    bool is_fixed;       /* never chosen; nothing is merged across it, and no window around it */
 };
 
 struct plan_options {

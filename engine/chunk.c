@@ -75,7 +75,7 @@ static void put_step(struct token_buffer *b, int64_t change_ms)
     uint64_t u = zigzag_encode(change_ms);
     size_t size = byte_length(u);
 
-    ASSERT(size <= 4); /* both steps lie inside one window */
+    ASSERT(size <= 4); /* both steps are below CHUNK_SPAN_MAX_MS */
     b->bytes[b->size++] = (uint8_t)(TOKEN_STEP_LONG | (size - 1));
     put_le(b, u, size);
 }
@@ -133,19 +133,13 @@ static inline unsigned put_value(struct token_buffer *b, const struct series *s,
     return put_fresh_value(b, bits);
 }
 
-static inline uint32_t source_take(struct chunk_source *source)
-{
-    ASSERT(source->next < source->end);
-    return source->next++;
-}
-
 static void blocks_append_split(struct series *s, struct chunk_source *source,
                                 struct chunk_block *tail, const struct token_buffer *b)
 {
     size_t head_size = CHUNK_BLOCK_PAYLOAD - s->tail_used;
 
     memcpy(tail->data + s->tail_used, b->bytes, head_size);
-    uint32_t number = source_take(source);
+    uint32_t number = chunk_source_take(source);
     struct chunk_block *next = chunk_block_at(source->pool, number);
     memcpy(next->data, b->bytes + head_size, b->size - head_size);
     next->next = 0;
@@ -187,7 +181,7 @@ static size_t chain_size(const struct chunk_pool *pool, const struct series *s)
 /* Puts a descriptor in front of the closed chunks. */
 static void chunk_close(struct series *s, struct chunk_source *source)
 {
-    uint32_t number = source_take(source);
+    uint32_t number = chunk_source_take(source);
     struct chunk_descriptor *d = (void *)chunk_block_at(source->pool, number);
 
     *d = (struct chunk_descriptor){
@@ -205,7 +199,7 @@ static void chunk_close(struct series *s, struct chunk_source *source)
 static void chunk_begin(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits)
 {
     struct token_buffer b = {.size = 0};
-    uint32_t number = source_take(source);
+    uint32_t number = chunk_source_take(source);
     struct chunk_block *head = chunk_block_at(source->pool, number);
 
     s->scale = (uint16_t)(put_fresh_value(&b, bits) & 7);
@@ -227,10 +221,19 @@ static void chunk_restart(struct series *s, struct chunk_source *source, int64_t
     if (s->open_count > 0) {
         chunk_close(s, source);
         *closed_count += 1;
-    } else if (s->closed == 0) {
-        s->oldest_window = chunk_window(t_ms) & 0xfffffff;
     }
+    series_lower_oldest(s, t_ms);
     chunk_begin(s, source, t_ms, bits);
+}
+
+bool chunk_cut(struct series *s, struct chunk_source *source)
+{
+    if (s->open_count == 0)
+        return true;
+    if (!chunk_source_reserve(source))
+        return false;
+    chunk_close(s, source);
+    return true;
 }
 
 static inline bool run_extend(struct series *s, struct chunk_source *source)
@@ -249,11 +252,10 @@ static inline bool run_extend(struct series *s, struct chunk_source *source)
 bool chunk_append(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits,
                   uint32_t *closed_count)
 {
-    if (UNLIKELY(source->end - source->next < CHUNK_APPEND_BLOCKS_MAX) &&
-        !chunk_source_refill(source))
+    if (!chunk_source_reserve(source))
         return false;
     if (UNLIKELY(s->open_count == 0 || s->open_count >= CHUNK_SAMPLE_MAX ||
-                 t_ms >= chunk_window_start_ms(chunk_window(s->open_first_ms) + 1))) {
+                 t_ms - s->open_first_ms >= CHUNK_SPAN_MAX_MS)) {
         chunk_restart(s, source, t_ms, bits, closed_count);
         return true;
     }
@@ -315,6 +317,8 @@ size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, 
     memcpy(out + done, chunk_block_at(pool, n)->data, s->tail_used);
     return done + s->tail_used;
 }
+
+enum { MIXED_TOKENS = 8 }; /* bytes decoded one by one before whole words are tried again */
 
 /* What the decoder knows after each sample. Sums are unsigned: malformed input may wrap them. */
 struct decoder {
@@ -413,6 +417,115 @@ static inline bool decode_token(struct decoder *d)
     }
 }
 
+/* Words of tokens of one kind: bits that tell the kind, and what they are. */
+#define WORD_DIFF14_MASK UINT64_C(0x00c000c000c000c0)
+#define WORD_DIFF14 UINT64_C(0x0040004000400040)
+#define WORD_DIFF6_MASK UINT64_C(0xc0c0c0c0c0c0c0c0)
+#define WORD_DIFF6 UINT64_C(0x8080808080808080)
+
+/* Where a decoder stands, in registers while words are read. */
+struct word_state {
+    double *restrict value; /* of the next sample */
+    int64_t *restrict t_ms;
+    uint64_t integer, now_ms, step_ms;
+    double factor;
+};
+
+/* The samples of a word of `count` differences. Two divisions at once: they take longest. */
+static inline void word_emit(struct word_state *w, const uint64_t *zigzag, size_t count)
+{
+    typedef double pair __attribute__((vector_size(16)));
+
+#pragma GCC unroll 4
+    for (size_t i = 0; i < count; i += 2) {
+        uint64_t first = w->integer + (uint64_t)zigzag_decode(zigzag[i]);
+        uint64_t second = first + (uint64_t)zigzag_decode(zigzag[i + 1]);
+        pair values = {(double)(int64_t)first, (double)(int64_t)second};
+
+        values /= w->factor;
+        memcpy(w->value + i, &values, sizeof values);
+        w->t_ms[i] = (int64_t)(w->now_ms + w->step_ms);
+        w->now_ms += 2 * w->step_ms;
+        w->t_ms[i + 1] = (int64_t)w->now_ms;
+        w->integer = second;
+    }
+    w->value += count;
+    w->t_ms += count;
+}
+
+/* Whole words of 14-bit or of 6-bit differences: most series have either for long, and a word needs
+ * no look at one token to find the next. Ends at a word of anything else. */
+static void decode_words(struct decoder *d)
+{
+    struct word_state w = {d->value + d->count, d->t_ms + d->count, d->integer,
+                           d->now_ms,           d->step_ms,         chunk_scale_factor(d->scale)};
+    const uint8_t *p = d->in.pos;
+    const double *value_end = d->value + d->count_max;
+
+    for (; d->in.end - p >= 8 && value_end - w.value >= 8; p += 8) {
+        uint64_t word, zigzag[8];
+
+        memcpy(&word, p, sizeof word);
+        if ((word & WORD_DIFF14_MASK) == WORD_DIFF14) {
+#pragma GCC unroll 4
+            for (size_t i = 0; i < 4; i++)
+                zigzag[i] = __builtin_bswap16((uint16_t)(word >> (16 * i))) & 0x3fffU;
+            word_emit(&w, zigzag, 4);
+        } else if ((word & WORD_DIFF6_MASK) == WORD_DIFF6) {
+#pragma GCC unroll 8
+            for (size_t i = 0; i < 8; i++)
+                zigzag[i] = word >> (8 * i) & 63;
+            word_emit(&w, zigzag, 8);
+        } else {
+            break;
+        }
+    }
+    d->count = (size_t)(w.value - d->value);
+    d->newest = d->value[d->count - 1];
+    d->in.pos = p;
+    d->integer = w.integer;
+    d->now_ms = w.now_ms;
+}
+
+/* What most samples of most series are, without a look at the state for each: differences of 6 or
+ * 14 bits and small changes of the step. Ends at anything else, near the end, or after some tokens.
+ */
+static void decode_differences(struct decoder *d)
+{
+    const uint8_t *p = d->in.pos, *end = d->in.end;
+    uint64_t integer = d->integer, now_ms = d->now_ms, step_ms = d->step_ms;
+    double factor = chunk_scale_factor(d->scale);
+    size_t n = d->count;
+
+    if (end - p > MIXED_TOKENS)
+        end = p + MIXED_TOKENS;
+    while (end - p >= 2 && n < d->count_max) {
+        uint8_t token = *p;
+        unsigned is_long = token < TOKEN_DIFF6;
+        uint64_t zigzag = is_long ? (uint64_t)(token & 63) << 8 | p[1] : token & 63U;
+
+        if (((token ^ token << 1) & 0x80) == 0) { /* neither 01 nor 10 */
+            if (token < TOKEN_STEP5 || token >= TOKEN_DIFF_LONG)
+                break;
+            step_ms += (uint64_t)((int64_t)(token & 31) - STEP5_BIAS);
+            p++;
+            continue;
+        }
+        p += 1 + is_long;
+        integer += (uint64_t)zigzag_decode(zigzag);
+        now_ms += step_ms;
+        d->t_ms[n] = (int64_t)now_ms;
+        d->value[n++] = (double)(int64_t)integer / factor; /* by 1 gives every bit, too */
+    }
+    if (n > d->count)
+        d->newest = d->value[n - 1];
+    d->in.pos = p;
+    d->integer = integer;
+    d->now_ms = now_ms;
+    d->step_ms = step_ms;
+    d->count = n;
+}
+
 bool chunk_decode(const uint8_t *data, size_t size, int64_t first_ms, size_t sample_count,
                   int64_t *t_ms, double *value)
 {
@@ -425,8 +538,13 @@ bool chunk_decode(const uint8_t *data, size_t size, int64_t first_ms, size_t sam
         .scale = CHUNK_SCALE_RAW,
     };
 
-    while (reader_left(&d.in) > 0)
-        if (!decode_token(&d) || d.in.failed)
+    while (reader_left(&d.in) > 0) {
+        if (d.count > 0 && d.scale != CHUNK_SCALE_RAW) {
+            decode_words(&d);
+            decode_differences(&d);
+        }
+        if (reader_left(&d.in) > 0 && (!decode_token(&d) || d.in.failed))
             return false;
+    }
     return d.count == sample_count;
 }

@@ -152,25 +152,42 @@ static void split_into(struct dictionary *d, uint32_t fresh)
     }
 }
 
+/* Makes room for one more entry and bucket. */
+static enum err room_ensure(struct dictionary *d, struct index_memory *m, struct errinfo *ei)
+{
+    enum err e;
+
+    if (d->count >= UINT32_MAX - 1)
+        return errinfo_set(ei, ERR_LIMIT, 0, "index: dictionary is full");
+    e = paged_ensure(&d->entries, m, d->count, ei);
+    return e != ERR_OK ? e : paged_ensure(&d->buckets, m, d->count, ei);
+}
+
+/* Takes the next number into use; there is room. */
+static uint32_t number_take(struct dictionary *d)
+{
+    uint32_t id = d->count++;
+
+    if (id >= FIRST_BUCKETS)
+        split_into(d, id);
+    return id;
+}
+
 enum err dictionary_add(struct dictionary *d, struct index_memory *m, struct text_slabs *slabs,
                         uint32_t hash, struct str text, uint32_t *out_id, struct errinfo *ei)
 {
-    uint32_t id = d->count;
     const char *copy;
     struct dictionary_entry *entry;
-    uint32_t *bucket;
+    uint32_t id, *bucket;
     enum err e;
 
-    if (id >= UINT32_MAX - 1 || text.size >= UINT32_MAX)
-        return errinfo_set(ei, ERR_LIMIT, 0, "index: dictionary is full");
-    if ((e = paged_ensure(&d->entries, m, id, ei)) != ERR_OK ||
-        (e = paged_ensure(&d->buckets, m, id, ei)) != ERR_OK ||
+    if (text.size >= UINT32_MAX)
+        return errinfo_set(ei, ERR_LIMIT, 0, "index: a label of 4 GiB");
+    if ((e = room_ensure(d, m, ei)) != ERR_OK ||
         (e = slab_copy(slabs, m, text, &copy, ei)) != ERR_OK)
         return e;
     slabs->text_bytes += text.size;
-    d->count = id + 1;
-    if (id >= FIRST_BUCKETS)
-        split_into(d, id);
+    id = number_take(d);
     entry = dictionary_at(d, id);
     bucket = paged_at(&d->buckets, bucket_of(hash, bucket_count(d->count)));
     *entry = (struct dictionary_entry){
@@ -178,4 +195,13 @@ enum err dictionary_add(struct dictionary *d, struct index_memory *m, struct tex
     *bucket = id + 1;
     *out_id = id;
     return ERR_OK;
+}
+
+enum err dictionary_skip(struct dictionary *d, struct index_memory *m, struct errinfo *ei)
+{
+    enum err e = room_ensure(d, m, ei);
+
+    if (e == ERR_OK)
+        (void)number_take(d); /* pages are zeroed: the entry is there and in no chain */
+    return e;
 }

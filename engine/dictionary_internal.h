@@ -63,5 +63,7 @@ uint32_t dictionary_find(const struct dictionary *d, uint32_t hash, struct str t
 MUST_USE enum err dictionary_add(struct dictionary *d, struct index_memory *m,
                                  struct text_slabs *slabs, uint32_t hash, struct str text,
                                  uint32_t *out_id, struct errinfo *ei);
+/* Uses up the next number for no string: its entry has no text and is never found. */
+MUST_USE enum err dictionary_skip(struct dictionary *d, struct index_memory *m, struct errinfo *ei);
 
 #endif

@@ -10,102 +10,46 @@
  */
 #include "engine/front_table_internal.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-
-struct front_entry {
-    /* 0: empty. Set once, by release, after `target`. */
-    _Atomic uint64_t key;
-    _Atomic uint64_t target; /* relaxed: the key's acquire orders the first value, and a newer one
-                              * is as good as an older one, since its generation is checked */
-};
+#include "engine/front_table_layout_internal.h"
 
 enum {
-    SEGMENT_ALIGNMENT = 64,
-    LINE_ENTRIES = SEGMENT_ALIGNMENT / (int)sizeof(struct front_entry),
-    CAPACITY_MAX = 4096,
-    CLASS_COUNT = 7,
     DEPTH_MAX = 26,
-    FIND_GROUP = 32, /* look-ups whose cache misses overlap */
-    FIND_AHEAD = 2 * FIND_GROUP,
+    FIND_AHEAD = 32, /* look-ups whose cache misses overlap */
     TARGET_SHARD_SHIFT = 44,
-};
-
-/* Steps of about a quarter keep the table at 62 to 80 per cent. */
-static const uint32_t class_capacity[CLASS_COUNT] = {1024, 1344, 1728, 2176, 2688, 3328, 4096};
-
-/* Header and entries in one allocation; only the writers read the header. */
-struct front_segment {
-    uint32_t depth, class, count;
-    uint32_t unused[13];
-    struct front_entry entries[];
-};
-static_assert(sizeof(struct front_segment) == SEGMENT_ALIGNMENT, "entries fill whole lines");
-static_assert(CLASS_COUNT <= SEGMENT_ALIGNMENT, "a class fits the pointer's low bits");
-
-struct front_directory {
-    uint32_t depth;
-    _Atomic uintptr_t segments[]; /* 2^depth tagged pointers; release / acquire */
-};
-
-struct front_table {
-    _Atomic(struct front_directory *) directory; /* release / acquire */
-    struct epoch_domain *epochs;                 /* owned */
-    struct budget *memory;                       /* borrowed, may be NULL */
-    uint64_t key_mask;                           /* the key's part of an entry's second word */
-    struct mutex lock;                           /* writers: guards all changes */
-    /* relaxed: statistics */
-    _Atomic uint64_t entry_count, memory_bytes, segment_count;
 };
 
 static size_t segment_bytes(uint32_t class)
 {
-    return sizeof(struct front_segment) + class_capacity[class] * sizeof(struct front_entry);
-}
-static uint32_t class_fill_max(uint32_t class)
-{
-    return class_capacity[class] / 5 * 4;
-}
-static inline uint32_t directory_index(uint32_t depth, uint64_t key)
-{
-    return depth == 0 ? 0 : (uint32_t)(key >> (64 - depth));
+    return sizeof(struct front_segment) + front_class_capacity(class) * sizeof(struct front_entry);
 }
 /* The first entry of a cache line, by the low half of the word (the directory uses the high half):
  * a look-up leaves the line that was fetched ahead only when all four entries are taken. */
 static inline uint32_t entry_index(uint64_t key, uint32_t capacity)
 {
-    uint32_t line_count = capacity / LINE_ENTRIES;
+    uint32_t line_count = capacity / FRONT_LINE_ENTRIES;
 
-    return (uint32_t)(((key & 0xffffffffU) * line_count) >> 32) * LINE_ENTRIES;
+    return (uint32_t)(((key & 0xffffffffU) * line_count) >> 32) * FRONT_LINE_ENTRIES;
 }
 /* 0 marks an empty entry, so that one key in 2^64 borrows its neighbour's name. */
 static inline uint64_t entry_key(struct hash128 key)
 {
     return key.low == 0 ? 1 : key.low;
 }
-static inline struct front_segment *tagged_segment(uintptr_t tagged)
-{
-    /* The tag is below the alignment. */
-    return (struct front_segment *)(tagged & ~(uintptr_t)(SEGMENT_ALIGNMENT - 1));
-}
-static inline uint32_t tagged_capacity(uintptr_t tagged)
-{
-    return class_capacity[tagged & (SEGMENT_ALIGNMENT - 1)];
-}
 
 /* ---- memory ---- */
 
-static struct front_segment *segment_new(struct front_table *t, uint32_t depth, uint32_t class)
+struct front_segment *front_segment_new(struct front_table *t, uint32_t depth, uint32_t class)
 {
     size_t size = segment_bytes(class);
     struct front_segment *seg;
 
     if (t->memory != NULL && budget_charge(t->memory, size, NULL) != ERR_OK)
         return NULL;
-    seg = aligned_alloc(SEGMENT_ALIGNMENT, size);
+    seg = aligned_alloc(FRONT_ALIGNMENT, size);
     if (seg == NULL) {
         if (t->memory != NULL)
             budget_release(t->memory, size);
@@ -130,7 +74,7 @@ static void segment_uncharge(struct front_table *t, const struct front_segment *
     atomic_fetch_sub_explicit(&t->segment_count, 1, memory_order_relaxed);
 }
 
-static void segment_retire(struct front_table *t, struct front_segment *seg)
+void front_segment_retire(struct front_table *t, struct front_segment *seg)
 {
     segment_uncharge(t, seg);
     epoch_retire(t->epochs, seg, free);
@@ -163,7 +107,7 @@ enum err front_table_new(uint32_t shard_count, struct budget *memory, struct fro
     e = epoch_domain_new(&t->epochs, ei);
     if (e != ERR_OK)
         goto out;
-    struct front_segment *seg = segment_new(t, 0, 0);
+    struct front_segment *seg = front_segment_new(t, 0, 0);
     if (seg == NULL) {
         epoch_domain_free(t->epochs);
         e = errinfo_set(ei, ERR_NOMEM, 0, "front table segment");
@@ -188,7 +132,7 @@ void front_table_free(struct front_table *t)
     d = atomic_load_explicit(&t->directory, memory_order_relaxed);
     for (size_t i = 0; i < (size_t)1 << d->depth;) {
         struct front_segment *seg =
-            tagged_segment(atomic_load_explicit(&d->segments[i], memory_order_relaxed));
+            front_tagged_segment(atomic_load_explicit(&d->segments[i], memory_order_relaxed));
 
         i += (size_t)1 << (d->depth - seg->depth);
         segment_uncharge(t, seg);
@@ -216,13 +160,21 @@ static inline struct hash128 key_at(const struct hash128 *keys, size_t stride_by
 
 static inline struct probe probe_start(const struct front_directory *d, uint64_t key)
 {
-    uintptr_t tagged =
-        atomic_load_explicit(&d->segments[directory_index(d->depth, key)], memory_order_acquire);
-    struct probe p = {tagged_segment(tagged)->entries, key, 0, tagged_capacity(tagged)};
+    uintptr_t tagged = atomic_load_explicit(&d->segments[front_directory_index(d->depth, key)],
+                                            memory_order_acquire);
+    struct probe p = {front_tagged_segment(tagged)->entries, key, 0, front_tagged_capacity(tagged)};
 
     p.index = entry_index(key, p.capacity);
-    __builtin_prefetch(&p.entries[p.index]);
     return p;
+}
+
+/* Where a key's line begins, which is fetched ahead. */
+static inline const struct front_entry *probe_line(const struct front_directory *d, uint64_t key)
+{
+    struct probe p = probe_start(d, key);
+
+    __builtin_prefetch(&p.entries[p.index]);
+    return &p.entries[p.index];
 }
 
 /* `rest` are the key's bits of the second word, in place. */
@@ -248,37 +200,56 @@ static inline const struct front_entry *probe_run(struct probe p, uint64_t rest,
     }
 }
 
+/* Which entries of a line have the first word; at most one has, as a rule. Without branches: where
+ * a key stands in its line is a matter of chance, and a wrong guess costs more than the line. */
+static inline unsigned line_match(const struct front_entry *line, uint64_t key)
+{
+    unsigned match = 0;
+
+    for (unsigned i = 0; i < FRONT_LINE_ENTRIES; i++)
+        match |= (unsigned)(atomic_load_explicit(&line[i].key, memory_order_acquire) == key) << i;
+    return match;
+}
+
+/* Looks a key up whose line has been fetched: most stand in it. */
+static inline front_target line_find(const struct front_table *t, const struct front_directory *d,
+                                     const struct front_entry *line, struct hash128 hash)
+{
+    uint64_t key = entry_key(hash), rest = hash.high & t->key_mask;
+    unsigned match = line_match(line, key);
+    front_target out = 0;
+
+    if (LIKELY(match != 0)) {
+        out = atomic_load_explicit(&line[__builtin_ctz(match)].target, memory_order_relaxed);
+        if (LIKELY(((out ^ rest) & t->key_mask) == 0))
+            return out & ~t->key_mask;
+        out = 0;
+    }
+    (void)probe_run(probe_start(d, key), rest, t->key_mask, &out);
+    return out;
+}
+
 void front_table_find(struct front_table *t, const struct hash128 *keys, size_t stride_bytes,
                       size_t count, front_target *out)
 {
     uint32_t token = epoch_enter(t->epochs);
     const struct front_directory *d = atomic_load_explicit(&t->directory, memory_order_acquire);
-    /* While one group is probed, the cache lines of the next are on their way. */
-    struct probe probes[2][FIND_GROUP];
+    const struct front_entry *lines[FIND_AHEAD]; /* on their way into the cache */
     size_t ahead = 0;
 
-    for (size_t first = 0; first < count; first += FIND_GROUP) {
-        size_t wanted = count - first < FIND_AHEAD ? count : first + FIND_AHEAD;
-        size_t end = count - first < FIND_GROUP ? count : first + FIND_GROUP;
-
-        for (; ahead < wanted; ahead++)
-            probes[ahead / FIND_GROUP % 2][ahead % FIND_GROUP] =
-                probe_start(d, entry_key(key_at(keys, stride_bytes, ahead)));
-        for (size_t i = first; i < end; i++) {
-            uint64_t rest = key_at(keys, stride_bytes, i).high & t->key_mask;
-
-            out[i] = 0;
-            (void)probe_run(probes[i / FIND_GROUP % 2][i % FIND_GROUP], rest, t->key_mask, &out[i]);
-        }
+    for (size_t i = 0; i < count; i++) {
+        for (; ahead < count && ahead < i + FIND_AHEAD; ahead++)
+            lines[ahead % FIND_AHEAD] = probe_line(d, entry_key(key_at(keys, stride_bytes, ahead)));
+        out[i] = line_find(t, d, lines[i % FIND_AHEAD], key_at(keys, stride_bytes, i));
     }
     epoch_leave(t->epochs, token);
 }
 
 /* ---- changes, under t->lock ---- */
 
-static void segment_put(struct front_segment *seg, uint64_t key, uint64_t target)
+void front_segment_put(struct front_segment *seg, uint64_t key, uint64_t target)
 {
-    uint32_t capacity = class_capacity[seg->class];
+    uint32_t capacity = front_class_capacity(seg->class);
     uint32_t i = entry_index(key, capacity);
 
     while (atomic_load_explicit(&seg->entries[i].key, memory_order_relaxed) != 0)
@@ -293,12 +264,12 @@ static void segment_put(struct front_segment *seg, uint64_t key, uint64_t target
  * `from` does not share. */
 static void segment_copy(struct front_segment *const half[2], const struct front_segment *from)
 {
-    for (uint32_t i = 0; i < class_capacity[from->class]; i++) {
+    for (uint32_t i = 0; i < front_class_capacity(from->class); i++) {
         uint64_t key = atomic_load_explicit(&from->entries[i].key, memory_order_relaxed);
         uint64_t target = atomic_load_explicit(&from->entries[i].target, memory_order_relaxed);
 
         if (key != 0)
-            segment_put(half[key >> (63 - from->depth) & 1], key, target);
+            front_segment_put(half[key >> (63 - from->depth) & 1], key, target);
     }
 }
 
@@ -308,7 +279,7 @@ static void segment_replace(struct front_table *t, struct front_segment *old, ui
 {
     struct front_directory *d = atomic_load_explicit(&t->directory, memory_order_relaxed);
     size_t places = (size_t)1 << (d->depth - old->depth);
-    size_t first = directory_index(d->depth, key) / places * places;
+    size_t first = front_directory_index(d->depth, key) / places * places;
 
     for (size_t i = 0; i < places; i++) {
         const struct front_segment *seg = half[i >= places / 2 && places > 1];
@@ -316,12 +287,12 @@ static void segment_replace(struct front_table *t, struct front_segment *old, ui
         atomic_store_explicit(&d->segments[first + i], (uintptr_t)seg | seg->class,
                               memory_order_release);
     }
-    segment_retire(t, old);
+    front_segment_retire(t, old);
 }
 
 static bool segment_grow(struct front_table *t, struct front_segment *old, uint64_t key)
 {
-    struct front_segment *seg = segment_new(t, old->depth, old->class + 1);
+    struct front_segment *seg = front_segment_new(t, old->depth, old->class + 1);
 
     if (seg == NULL)
         return false;
@@ -346,12 +317,11 @@ static bool directory_double(struct front_table *t)
     return true;
 }
 
-/* The smallest class that holds `count` entries with room to grow. */
-static uint32_t class_for(uint32_t count)
+uint32_t front_class_for(uint32_t count)
 {
     uint32_t class = 0;
 
-    while (class + 1 < CLASS_COUNT && count >= class_fill_max(class))
+    while (class + 1 < FRONT_CLASS_COUNT && count >= front_class_fill_max(class))
         class ++;
     return class;
 }
@@ -364,12 +334,12 @@ static bool segment_split(struct front_table *t, struct front_segment *old, uint
 
     if (old->depth == d->depth && !directory_double(t))
         return false;
-    for (uint32_t i = 0; i < class_capacity[old->class]; i++)
+    for (uint32_t i = 0; i < front_class_capacity(old->class); i++)
         ones += (uint32_t)(atomic_load_explicit(&old->entries[i].key, memory_order_relaxed) >>
                            (63 - old->depth)) &
                 1;
-    half[0] = segment_new(t, old->depth + 1, class_for(old->count - ones));
-    half[1] = half[0] == NULL ? NULL : segment_new(t, old->depth + 1, class_for(ones));
+    half[0] = front_segment_new(t, old->depth + 1, front_class_for(old->count - ones));
+    half[1] = half[0] == NULL ? NULL : front_segment_new(t, old->depth + 1, front_class_for(ones));
     if (half[1] == NULL) {
         if (half[0] != NULL) {
             segment_uncharge(t, half[0]);
@@ -382,15 +352,16 @@ static bool segment_split(struct front_table *t, struct front_segment *old, uint
     return true;
 }
 
-static struct front_segment *segment_of(struct front_table *t, uint64_t key)
+struct front_segment *front_segment_of(struct front_table *t, uint64_t key)
 {
     struct front_directory *d = atomic_load_explicit(&t->directory, memory_order_relaxed);
 
-    return tagged_segment(
-        atomic_load_explicit(&d->segments[directory_index(d->depth, key)], memory_order_relaxed));
+    return front_tagged_segment(atomic_load_explicit(
+        &d->segments[front_directory_index(d->depth, key)], memory_order_relaxed));
 }
 
-bool front_table_put(struct front_table *t, struct hash128 hash, front_target target, bool *added)
+bool front_table_exchange(struct front_table *t, struct hash128 hash, front_target target,
+                          front_target *replaced)
 {
     uint64_t key = entry_key(hash), rest = hash.high & t->key_mask;
     const struct front_entry *entry;
@@ -399,11 +370,10 @@ bool front_table_put(struct front_table *t, struct hash128 hash, front_target ta
     bool ok = true;
 
     ASSERT((target & t->key_mask) == 0);
-    *added = false;
     mutex_lock(&t->lock);
-    seg = segment_of(t, key);
-    struct probe p = {seg->entries, key, entry_index(key, class_capacity[seg->class]),
-                      class_capacity[seg->class]};
+    seg = front_segment_of(t, key);
+    struct probe p = {seg->entries, key, entry_index(key, front_class_capacity(seg->class)),
+                      front_class_capacity(seg->class)};
     entry = probe_run(p, rest, t->key_mask, &before);
     if (entry != NULL) {
         atomic_store_explicit(&seg->entries[entry - seg->entries].target, target | rest,
@@ -411,17 +381,27 @@ bool front_table_put(struct front_table *t, struct hash128 hash, front_target ta
         goto out;
     }
     /* A split may leave all entries on one side; with a keyed hash that ends at once. */
-    while (seg->count >= class_fill_max(seg->class)) {
-        ok = seg->class + 1 < CLASS_COUNT ? segment_grow(t, seg, key) : segment_split(t, seg, key);
+    while (seg->count >= front_class_fill_max(seg->class)) {
+        ok = seg->class + 1 < FRONT_CLASS_COUNT ? segment_grow(t, seg, key)
+                                                : segment_split(t, seg, key);
         if (!ok)
             goto out;
-        seg = segment_of(t, key);
+        seg = front_segment_of(t, key);
     }
-    segment_put(seg, key, target | rest);
+    front_segment_put(seg, key, target | rest);
     atomic_fetch_add_explicit(&t->entry_count, 1, memory_order_relaxed);
-    *added = true;
 out:
+    *replaced = before;
     mutex_unlock(&t->lock);
+    return ok;
+}
+
+bool front_table_put(struct front_table *t, struct hash128 key, front_target target, bool *added)
+{
+    front_target before = 0;
+    bool ok = front_table_exchange(t, key, target, &before);
+
+    *added = ok && before == 0;
     return ok;
 }
 

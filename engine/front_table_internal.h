@@ -24,9 +24,8 @@
 #include "base/fingerprint.h"
 #include "base/thread.h"
 
-/* What a key leads to. FRONT_NONE is never stored: it is the answer for an unknown key. Kinds for
- * dropped and refused series take the free values when rules and limits arrive. */
-enum front_kind { FRONT_NONE = 0, FRONT_SERIES = 1 };
+/* What a key leads to. FRONT_NONE is never stored: it is the answer for an unknown key. */
+enum front_kind { FRONT_NONE = 0, FRONT_SERIES = 1, FRONT_DROPPED = 2, FRONT_REFUSED = 3 };
 
 /*
  * What a key leads to, as front_table_find() gives it:
@@ -40,6 +39,16 @@ static inline front_target front_target_series(uint32_t shard, uint32_t slot, ui
 {
     return (uint64_t)slot | (uint64_t)generation << 26 | (uint64_t)FRONT_SERIES << 42 |
            (uint64_t)shard << 44;
+}
+/* A series that a limit has refused: until when (seconds, modulo 2^26), and which limit. */
+static inline front_target front_target_refused(uint32_t expiry_s, uint16_t tag)
+{
+    return (uint64_t)expiry_s | (uint64_t)tag << 26 | (uint64_t)FRONT_REFUSED << 42;
+}
+/* A series that rules drop: by whom (26 bits), and when its key was last used. */
+static inline front_target front_target_dropped(uint32_t decider, uint16_t stamp)
+{
+    return (uint64_t)decider | (uint64_t)stamp << 26 | (uint64_t)FRONT_DROPPED << 42;
 }
 static inline enum front_kind front_target_kind(front_target t)
 {
@@ -75,6 +84,41 @@ void front_table_find(struct front_table *t, const struct hash128 *keys, size_t 
 /* Adds a key or replaces what it leads to. False when memory is refused: the table is a cache of
  * the slow path's answer, so the caller goes on. Any thread. *added tells a new key. */
 bool front_table_put(struct front_table *t, struct hash128 key, front_target target, bool *added);
+
+/* The same; *before tells what the key led to, 0 if it is new. */
+bool front_table_exchange(struct front_table *t, struct hash128 key, front_target target,
+                          front_target *before);
+
+enum { FRONT_SEGMENT_ENTRIES_MAX = 4096 };
+
+/* Calls visit for each segment's entries, copied: what is stored of a key is enough to put it again
+ * into a table of as many shards. Changes meanwhile may be seen or not. False when visit wanted no
+ * more, or memory was refused. */
+struct front_copy {
+    struct hash128 key;
+    front_target target;
+};
+bool front_table_each(struct front_table *t,
+                      bool (*visit)(void *ctx, const struct front_copy *entries, size_t count),
+                      void *ctx);
+
+/* Decides about targets in bulk: keep[i] tells whether targets[i] may still lead somewhere. At most
+ * FRONT_SEGMENT_ENTRIES_MAX at once, with no lock held. A target it has refused once must never
+ * become good again. */
+struct front_filter {
+    void (*keep)(void *ctx, const front_target *targets, size_t count, bool *keep);
+    void *ctx;
+    /* Told of each entry that is removed, under the table's lock; may be NULL. */
+    void (*removed)(void *ctx, front_target target);
+};
+/*
+ * Removes the entries the filter refuses, one segment at a time, and gives back the memory of
+ * segments that became sparse; look-ups and front_table_put() go on meanwhile. An entry that is put
+ * anew during the sweep stays. Where memory for a copy is refused, or others keep changing a
+ * segment, its dead entries stay for the next sweep. One sweep at a time. ERR_NOMEM: nothing done.
+ */
+MUST_USE enum err front_table_sweep(struct front_table *t, const struct front_filter *filter,
+                                    uint64_t *removed, struct errinfo *ei);
 
 struct front_table_stats {
     uint64_t entry_count, memory_bytes, segment_count;

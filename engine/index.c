@@ -116,7 +116,7 @@ static bool schema_has_names(const struct index *ix, uint32_t schema_id,
     return true;
 }
 
-static enum err name_id_ensure(struct index *ix, struct str name, uint32_t *out, struct errinfo *ei)
+enum err index_name_ensure(struct index *ix, struct str name, uint32_t *out, struct errinfo *ei)
 {
     uint32_t hash = index_hash(ix, name);
     enum err e;
@@ -132,8 +132,8 @@ static enum err name_id_ensure(struct index *ix, struct str name, uint32_t *out,
     return dictionary_add(&ix->names, &ix->memory, &ix->slabs, hash, name, out, ei);
 }
 
-static enum err schema_add(struct index *ix, uint32_t hash, struct str key, uint32_t name_count,
-                           uint32_t *out, struct errinfo *ei)
+enum err index_schema_add(struct index *ix, uint32_t hash, struct str key, uint32_t name_count,
+                          uint32_t *out, struct errinfo *ei)
 {
     size_t size = name_count * sizeof(uint32_t);
     void *last_values = NULL;
@@ -182,14 +182,14 @@ static enum err schema_ensure(struct index *ix, const struct labels *labels, uin
         }
     }
     for (size_t i = 0; i < labels->count; i++) {
-        e = name_id_ensure(ix, labels->items[i].name, &ix->scratch_names[i], ei);
+        e = index_name_ensure(ix, labels->items[i].name, &ix->scratch_names[i], ei);
         if (e != ERR_OK)
             return e;
     }
     hash = index_hash(ix, key);
     *out = dictionary_find(&ix->schemas, hash, key);
     if (*out == DICTIONARY_NONE) {
-        e = schema_add(ix, hash, key, (uint32_t)labels->count, out, ei);
+        e = index_schema_add(ix, hash, key, (uint32_t)labels->count, out, ei);
         if (e != ERR_OK)
             return e;
     }
@@ -220,10 +220,11 @@ static enum err value_id_ensure(struct index *ix, uint32_t name_id, uint32_t gue
     return e;
 }
 
-/* Room for `size` bytes of record in one chunk. The first chunk grows by copying, so that a small
- * shard stays small; every other one is whole from the start. */
-static enum err record_reserve(struct index *ix, uint32_t size, struct errinfo *ei)
+/* The first chunk grows by copying, so that a small shard stays small; every other one is whole
+ * from the start. */
+enum err index_record_reserve(struct index *ix, uint32_t name_count, struct errinfo *ei)
 {
+    uint32_t size = (name_count + 1) * VARINT_MAX_BYTES;
     uint32_t offset = ix->record_pos % RECORD_CHUNK_BYTES;
     uint32_t number = ix->record_pos / RECORD_CHUNK_BYTES;
     uint32_t capacity = RECORD_CHUNK_BYTES;
@@ -260,14 +261,15 @@ static enum err record_reserve(struct index *ix, uint32_t size, struct errinfo *
     return ERR_OK;
 }
 
-static void record_append(struct index *ix, uint32_t slot, uint32_t schema_id, uint32_t count)
+void index_record_append(struct index *ix, uint32_t slot, uint32_t schema_id,
+                         const uint32_t *values, uint32_t count)
 {
     const struct record_chunk *c = paged_at(&ix->chunks, ix->record_pos / RECORD_CHUNK_BYTES);
     uint8_t *start = c->bytes + ix->record_pos % RECORD_CHUNK_BYTES;
     uint8_t *p = start + varint_write(start, schema_id);
 
     for (uint32_t i = 0; i < count; i++)
-        p += varint_write(p, ix->scratch_values[i]);
+        p += varint_write(p, values[i]);
     *(uint32_t *)paged_at(&ix->slots, slot) = ix->record_pos;
     ix->record_pos += (uint32_t)(p - start);
 }
@@ -277,7 +279,7 @@ static enum err reserve_all(struct index *ix, uint32_t slot, uint32_t schema_id,
 {
     enum err e;
 
-    if ((e = record_reserve(ix, (s->name_count + 1) * VARINT_MAX_BYTES, ei)) != ERR_OK ||
+    if ((e = index_record_reserve(ix, s->name_count, ei)) != ERR_OK ||
         (e = paged_ensure(&ix->slots, &ix->memory, slot, ei)) != ERR_OK ||
         (e = postings_reserve(&ix->pool, &ix->all, ei)) != ERR_OK ||
         (e = postings_reserve(&ix->pool, &dictionary_at(&ix->schemas, schema_id)->postings, ei)) !=
@@ -318,7 +320,7 @@ static enum err add_locked(struct index *ix, uint32_t slot, const struct labels 
     e = reserve_all(ix, slot, schema_id, s, ei);
     if (e != ERR_OK)
         return e;
-    record_append(ix, slot, schema_id, s->name_count);
+    index_record_append(ix, slot, schema_id, ix->scratch_values, s->name_count);
     postings_add(&ix->pool, &ix->all, slot);
     postings_add(&ix->pool, &dictionary_at(&ix->schemas, schema_id)->postings, slot);
     for (uint32_t i = 0; i < s->name_count; i++) {
@@ -439,6 +441,16 @@ bool index_labels_equal(struct index *ix, uint32_t slot, const struct labels *la
     equal = equal_locked(ix, slot, labels);
     rwlock_read_unlock(&ix->lock);
     return equal;
+}
+
+bool index_has(struct index *ix, uint32_t slot)
+{
+    bool found;
+
+    rwlock_read_lock(&ix->lock);
+    found = index_record(ix, slot) != NULL;
+    rwlock_read_unlock(&ix->lock);
+    return found;
 }
 
 void index_stats_get(struct index *ix, struct index_stats *out)

@@ -163,6 +163,27 @@ struct str index_name_text(struct index *ix, uint32_t name_id)
     return text;
 }
 
+uint32_t index_schema_count(struct index *ix)
+{
+    uint32_t n;
+
+    rwlock_read_lock(&ix->lock);
+    n = ix->schemas.count;
+    rwlock_read_unlock(&ix->lock);
+    return n;
+}
+
+const uint32_t *index_schema_names(struct index *ix, uint32_t schema_id, uint32_t *name_count)
+{
+    const struct schema *s;
+
+    rwlock_read_lock(&ix->lock);
+    s = index_schema(ix, schema_id);
+    *name_count = s->name_count;
+    rwlock_read_unlock(&ix->lock);
+    return s->names;
+}
+
 void index_value_texts(struct index *ix, uint32_t name_id, uint32_t first, uint32_t count,
                        struct str *out)
 {

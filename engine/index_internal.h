@@ -36,6 +36,26 @@ void index_free(struct index *ix);
 MUST_USE enum err index_add(struct index *ix, uint32_t slot, const struct labels *labels,
                             struct errinfo *ei);
 
+struct series_image;
+/*
+ * Fills an empty index with all series of an image (series_file_internal.h), many times faster than
+ * index_add() one by one. Names, schemas and values keep the ids of the image (of its values:
+ * series_image_value.id). Of the image's groups only slots and values are looked at. Its texts are
+ * copied. ERR_CORRUPT: a text stands there twice, or ids of values are wildly sparse. After a
+ * failure the index is good for index_free() only. Nobody else may use it yet.
+ */
+MUST_USE enum err index_load_image(struct index *ix, const struct series_image *image,
+                                   struct errinfo *ei);
+
+/*
+ * The other way: an image of `count` series of an index, at ascending slots, with dense ids that
+ * have nothing in them that these series do not use. One group a schema; its columns besides slots
+ * and values are NULL. Texts are the index's and go with it; everything else is the image's,
+ * charged to the index's budget; series_image_done() frees it. The index may grow meanwhile.
+ */
+MUST_USE enum err index_image(struct index *ix, const uint32_t *slots, size_t count,
+                              struct series_image *out, struct errinfo *ei);
+
 /* Slots that match all matchers, ascending, in `arena`. Looks at *stop (may be NULL) between
  * slices. */
 MUST_USE enum err index_select(struct index *ix, const struct matcher *matchers,
@@ -47,6 +67,8 @@ MUST_USE enum err index_labels(struct index *ix, const uint32_t *slots, size_t c
                                struct arena *arena, struct labels *out, struct errinfo *ei);
 /* True if slot has exactly these labels (no allocation): confirms a fingerprint hit in tests. */
 bool index_labels_equal(struct index *ix, uint32_t slot, const struct labels *labels);
+/* Whether the slot is in the index. */
+bool index_has(struct index *ix, uint32_t slot);
 /* As querier_label_values_of(), for one shard: out[i * name_count + k]. Strings are borrowed and
  * stay valid as long as the index lives (dictionary text is never moved or freed while open). */
 void index_values_of(struct index *ix, const uint32_t *slots, size_t count, const struct str *names,
@@ -77,6 +99,15 @@ MUST_USE enum err index_values_live(struct index *ix, struct str name,
                                     struct arena *arena, struct str **out, size_t *out_count,
                                     struct errinfo *ei);
 
+/* Values of one name that some slot has, and how many slots do. In no order; texts as above. */
+struct index_count {
+    struct str text;
+    uint64_t slots;
+};
+MUST_USE enum err index_value_counts(struct index *ix, struct str name, struct arena *arena,
+                                     struct index_count **out, size_t *out_count,
+                                     struct errinfo *ei);
+
 /* One series as numbers: ids of the shard's dictionaries, names in byte order of their text. */
 struct index_series {
     size_t item; /* which of the slots asked for */
@@ -95,6 +126,9 @@ uint32_t index_value_count(struct index *ix, uint32_t name_id);
 /* UINT32_MAX if no series ever had the name. */
 uint32_t index_name_id(struct index *ix, struct str name);
 struct str index_name_text(struct index *ix, uint32_t name_id);
+uint32_t index_schema_count(struct index *ix);
+/* Name ids of a schema, in byte order of the names; as long as the index lives. */
+const uint32_t *index_schema_names(struct index *ix, uint32_t schema_id, uint32_t *name_count);
 void index_value_texts(struct index *ix, uint32_t name_id, uint32_t first, uint32_t count,
                        struct str *out);
 

@@ -101,6 +101,20 @@ static inline uint32_t index_find_name(const struct index *ix, struct str name)
     return dictionary_find(&ix->names, index_hash(ix, name), name);
 }
 
+/* ---- what index_add() and index_load_image() share; lock held for writing ---- */
+
+/* The id of a name, which is added if it is not there. */
+MUST_USE enum err index_name_ensure(struct index *ix, struct str name, uint32_t *out,
+                                    struct errinfo *ei);
+/* Adds a schema that is not there; `key` is its array of name ids, `hash` index_hash() of it. */
+MUST_USE enum err index_schema_add(struct index *ix, uint32_t hash, struct str key,
+                                   uint32_t name_count, uint32_t *out, struct errinfo *ei);
+/* Room for one record of that many labels in one chunk. */
+MUST_USE enum err index_record_reserve(struct index *ix, uint32_t name_count, struct errinfo *ei);
+/* Writes the record of a slot: room is reserved, and the slot's place exists. */
+void index_record_append(struct index *ix, uint32_t slot, uint32_t schema_id,
+                         const uint32_t *values, uint32_t count);
+
 /* Reads one label of many slots: where the name stands is remembered for a few schemas. */
 struct column_cursor {
     const struct index *ix;

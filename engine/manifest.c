@@ -32,7 +32,7 @@ enum {
     SECTION_HEAD_SIZE = 16,
     SECTION_MUST = 1, /* flag: a reader that does not know the kind must refuse */
     FILE_ENTRY_SIZE = 32,
-    PART_ENTRY_SIZE = 88,
+    PART_ENTRY_SIZE = 96,
 };
 static_assert(MANIFEST_SECRET_AT + HASH_SECRET_SIZE + 16 == MANIFEST_HEAD_SIZE, "the head is full");
 
@@ -40,7 +40,11 @@ enum section_kind {
     SECTION_SEQUENCES = 1,
     SECTION_FILES = 2,
     SECTION_PARTS = 3,
+    SECTION_TOMBSTONES = 4, /* only where there are any */
+    SECTION_PURGES = 5,     /* the same */
 };
+
+enum { SECTIONS_ALWAYS = 1 << SECTION_SEQUENCES | 1 << SECTION_FILES | 1 << SECTION_PARTS };
 
 /* ---- writing ---- */
 
@@ -93,12 +97,36 @@ static void part_encode(const struct manifest_part *p, struct byte_writer *w)
     writer_le64(w, p->sample_count);
     writer_le64(w, p->index_size);
     writer_le64(w, p->chunks_size);
+    writer_le64(w, p->purged_generation);
+}
+
+/* Appends one of the two sections whose sizes are known behind them. */
+static enum err list_encode(const struct manifest *m, enum section_kind kind, struct byte_writer *w,
+                            struct errinfo *ei)
+{
+    size_t begin;
+    uint64_t size;
+    enum err e;
+
+    section_head(w, kind, 0);
+    begin = w->size;
+    e = kind == SECTION_TOMBSTONES ? tombstone_list_encode(m->tombstones, w, ei)
+                                   : purge_list_encode(m->purges, w, ei);
+    if (e != ERR_OK || w->failed)
+        return e;
+    size = w->size - begin;
+    memcpy(w->data + begin - sizeof size, &size, sizeof size);
+    return ERR_OK;
 }
 
 enum err manifest_encode(const struct manifest *m, struct byte_writer *w, struct errinfo *ei)
 {
+    bool any_tombstones = m->tombstones != NULL && m->tombstones->count > 0;
+    bool any_purges = m->purges != NULL && m->purges->count > 0;
+    enum err e = ERR_OK;
+
     writer_reset(w);
-    head_encode(m, 3, w);
+    head_encode(m, 3U + any_tombstones + any_purges, w);
     section_head(w, SECTION_SEQUENCES, 8 * (uint64_t)m->shard_count);
     for (uint32_t i = 0; i < m->shard_count; i++)
         writer_le64(w, m->covered_sequences != NULL ? m->covered_sequences[i] : 0);
@@ -108,6 +136,12 @@ enum err manifest_encode(const struct manifest *m, struct byte_writer *w, struct
     section_head(w, SECTION_PARTS, PART_ENTRY_SIZE * (uint64_t)m->part_count);
     for (size_t i = 0; i < m->part_count; i++)
         part_encode(&m->parts[i], w);
+    if (any_tombstones)
+        e = list_encode(m, SECTION_TOMBSTONES, w, ei);
+    if (any_purges && e == ERR_OK)
+        e = list_encode(m, SECTION_PURGES, w, ei);
+    if (e != ERR_OK)
+        return e;
     if (!w->failed)
         writer_le32(w, crc32c(w->data + MANIFEST_HEAD_SIZE, w->size - MANIFEST_HEAD_SIZE));
     if (w->failed)
@@ -122,7 +156,7 @@ enum err manifest_encode(const struct manifest *m, struct byte_writer *w, struct
 
 static enum err corrupt(size_t offset, const char *what, struct errinfo *ei)
 {
-    return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset %zu: %s", MANIFEST_PATH, offset, what);
+    return errinfo_set_at(ei, ERR_CORRUPT, MANIFEST_PATH, offset, "%s", what);
 }
 
 static bool shard_count_possible(uint32_t n)
@@ -146,16 +180,15 @@ static enum err head_decode(struct byte_reader *r, struct manifest *out, struct 
     secret_id = reader_le64(r);
     secret = reader_take(r, HASH_SECRET_SIZE);
     if (must_understand & ~(uint64_t)MANIFEST_FEATURES_KNOWN)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: unknown features %" PRIx64 "; a newer version wrote it",
-                           MANIFEST_PATH, must_understand);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, MANIFEST_PATH, 16,
+                              "unknown features %" PRIx64 "; a newer version wrote it",
+                              must_understand);
     if (r->failed || !shard_count_possible(shard_count) || secret_size != HASH_SECRET_SIZE)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: %u shards, secret of %u bytes", MANIFEST_PATH,
-                           shard_count, secret_size);
+        return errinfo_set_at(ei, ERR_CORRUPT, MANIFEST_PATH, 32, "%u shards, secret of %u bytes",
+                              shard_count, secret_size);
     hash_secret_from_bytes(&loaded, secret);
     if (loaded.id != secret_id)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: the secret's id does not fit the secret",
-                           MANIFEST_PATH);
+        return corrupt(40, "the secret's id does not fit the secret", ei);
     out->shard_count = shard_count;
     out->secret = loaded;
     return ERR_OK;
@@ -234,6 +267,7 @@ static enum err parts_decode(struct byte_reader *r, struct manifest *out, struct
         p->sample_count = reader_le64(r);
         p->index_size = reader_le64(r);
         p->chunks_size = reader_le64(r);
+        p->purged_generation = reader_le64(r);
         if (!shard_count_possible(p->key.shard_count) || p->key.shard >= p->key.shard_count ||
             p->key.window_size_ms == 0)
             return errinfo_set(
@@ -304,6 +338,24 @@ static enum err repeats_refuse(struct manifest *m, struct errinfo *ei)
     return ERR_OK;
 }
 
+static enum err tombstones_decode(const uint8_t *data, size_t size, struct manifest *out,
+                                  struct errinfo *ei)
+{
+    struct errinfo own = {0};
+    enum err e = tombstone_list_decode(data, size, &out->tombstones, &own);
+
+    return e == ERR_OK ? e : errinfo_set(ei, e, 0, "%s: %s", MANIFEST_PATH, own.message);
+}
+
+static enum err purges_decode(const uint8_t *data, size_t size, struct manifest *out,
+                              struct errinfo *ei)
+{
+    struct errinfo own = {0};
+    enum err e = purge_list_decode(data, size, &out->purges, &own);
+
+    return e == ERR_OK ? e : errinfo_set(ei, e, 0, "%s: %s", MANIFEST_PATH, own.message);
+}
+
 static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct manifest *out,
                                struct errinfo *ei)
 {
@@ -315,7 +367,7 @@ static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct man
     if (content == NULL)
         return errinfo_set(ei, ERR_CORRUPT, 0, "%s: section %" PRIu32 " of %" PRIu64 " bytes",
                            MANIFEST_PATH, kind, size);
-    if (kind < SECTION_SEQUENCES || kind > SECTION_PARTS) {
+    if (kind < SECTION_SEQUENCES || kind > SECTION_PURGES) {
         if ((flags & SECTION_MUST) == 0)
             return ERR_OK;
         return errinfo_set(ei, ERR_UNSUPPORTED, 0,
@@ -327,10 +379,18 @@ static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct man
                            MANIFEST_PATH, kind);
     *seen |= 1U << kind;
     section = reader_init(content, (size_t)size);
-    if (kind == SECTION_SEQUENCES)
+    switch (kind) {
+    case SECTION_SEQUENCES:
         return sequences_decode(&section, out, ei);
-    return kind == SECTION_FILES ? files_decode(&section, out, ei)
-                                 : parts_decode(&section, out, ei);
+    case SECTION_FILES:
+        return files_decode(&section, out, ei);
+    case SECTION_PARTS:
+        return parts_decode(&section, out, ei);
+    case SECTION_TOMBSTONES:
+        return tombstones_decode(content, (size_t)size, out, ei);
+    default:
+        return purges_decode(content, (size_t)size, out, ei);
+    }
 }
 
 static enum err sections_decode(const uint8_t *data, size_t size, uint32_t count,
@@ -347,12 +407,18 @@ static enum err sections_decode(const uint8_t *data, size_t size, uint32_t count
     if (crc != crc32c(data + MANIFEST_HEAD_SIZE, size))
         return corrupt(MANIFEST_HEAD_SIZE, "the checksum of the sections is wrong", ei);
     r = reader_init(data + MANIFEST_HEAD_SIZE, size);
-    for (uint32_t i = 0; i < count && e == ERR_OK; i++)
+    for (uint32_t i = 0; i < count && e == ERR_OK; i++) {
+        size_t at = (size_t)(r.pos - data);
+
         e = section_decode(&r, &seen, out, ei);
+        if (e == ERR_CORRUPT && ei != NULL && !ei->has_offset) {
+            ei->has_offset = true;
+            ei->offset = at;
+        }
+    }
     if (e == ERR_OK && (r.failed || reader_left(&r) != 0))
         e = corrupt(MANIFEST_HEAD_SIZE, "the sections are not what the head counts", ei);
-    if (e == ERR_OK &&
-        seen != (1U << SECTION_SEQUENCES | 1U << SECTION_FILES | 1U << SECTION_PARTS))
+    if (e == ERR_OK && (seen & SECTIONS_ALWAYS) != SECTIONS_ALWAYS)
         e = corrupt(MANIFEST_HEAD_SIZE, "a section is missing", ei);
     return e == ERR_OK ? repeats_refuse(out, ei) : e;
 }
@@ -391,15 +457,14 @@ enum err manifest_decode(const uint8_t *data, size_t size, struct manifest *out,
     if (magic == NULL || memcmp(magic, manifest_magic, sizeof manifest_magic) != 0)
         return corrupt(0, "not a manifest", ei);
     if (!r.failed && version > MANIFEST_VERSION)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0, "%s: version %u, this program knows %u",
-                           MANIFEST_PATH, version, MANIFEST_VERSION);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, MANIFEST_PATH, 8,
+                              "version %u, this program knows %u", version, MANIFEST_VERSION);
     if (size < MANIFEST_HEAD_SIZE || version == 0 || (version == 1 && size != MANIFEST_V1_SIZE))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: %zu bytes, version %u", MANIFEST_PATH, size,
-                           version);
+        return errinfo_set_at(ei, ERR_CORRUPT, MANIFEST_PATH, size < MANIFEST_HEAD_SIZE ? size : 8,
+                              "%zu bytes, version %u", size, version);
     memcpy(&crc, data + MANIFEST_HEAD_CRC_AT, sizeof crc);
     if (crc != crc32c(data, MANIFEST_HEAD_CRC_AT))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: checksum of bytes 0 to %d is wrong",
-                           MANIFEST_PATH, MANIFEST_HEAD_CRC_AT);
+        return corrupt(0, "the checksum of the head is wrong", ei);
     e = body_decode(data, size, version, &m, ei);
     if (e != ERR_OK) {
         manifest_done(&m);
@@ -427,7 +492,8 @@ enum err manifest_read(struct fs *fs, struct manifest *out, struct errinfo *ei)
     if (e == ERR_OK)
         e = file_size(f, &size, ei);
     if (e == ERR_OK && size > MANIFEST_SIZE_MAX)
-        e = errinfo_set(ei, ERR_CORRUPT, 0, "%s: %" PRIu64 " bytes", MANIFEST_PATH, size);
+        e = errinfo_set_at(ei, ERR_CORRUPT, MANIFEST_PATH, MANIFEST_SIZE_MAX, "%" PRIu64 " bytes",
+                           size);
     if (e == ERR_OK) {
         data = malloc((size_t)size + 1);
         e = data != NULL ? file_read(f, data, (size_t)size, 0, ei)

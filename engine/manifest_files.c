@@ -15,6 +15,8 @@ void manifest_done(struct manifest *m)
     free(m->covered_sequences);
     free(m->files);
     free(m->parts);
+    tombstone_list_unref(m->tombstones);
+    purge_list_unref(m->purges);
     *m = (struct manifest){0};
 }
 
@@ -24,6 +26,8 @@ enum err manifest_copy(const struct manifest *m, struct manifest *out, struct er
     bool sequences = m->covered_sequences != NULL;
 
     copy.covered_sequences = NULL;
+    copy.tombstones = tombstone_list_ref(m->tombstones);
+    copy.purges = purge_list_ref(m->purges);
     copy.file_capacity = m->file_count + 1;
     copy.part_capacity = m->part_count + 1;
     copy.files = calloc(copy.file_capacity, sizeof *copy.files);

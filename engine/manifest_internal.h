@@ -16,12 +16,16 @@
 #include "base/file.h"
 #include "base/fingerprint.h"
 #include "engine/part.h"
+#include "engine/purge_list_internal.h"
+#include "engine/tombstone_internal.h"
 
 #define MANIFEST_PATH "manifest"
 #define MANIFEST_TEMP_PATH "manifest.tmp"
 /* Folders of the data directory, beside "wal". */
 #define MANIFEST_SHARDS_DIR "shards" /* sealed, late and series files */
 #define MANIFEST_PARTS_DIR "parts"
+/* Of names that damaged files get when a start goes on without them. */
+#define SET_ASIDE_PREFIX "damaged-"
 
 enum {
     MANIFEST_V1_SIZE = 256,
@@ -46,6 +50,9 @@ struct manifest_file {
 
 struct manifest_part {
     struct part_key key;
+    /* Tombstones up to this generation have been applied to the samples: readers would find none
+     * that they hit. */
+    uint64_t purged_generation;
     int64_t min_time_ms, max_time_ms; /* of the samples; min > max in a part without any */
     uint64_t sample_count, index_size, chunks_size;
 };
@@ -61,6 +68,8 @@ struct manifest {
     size_t file_count, file_capacity;
     struct manifest_part *parts; /* owned */
     size_t part_count, part_capacity;
+    struct tombstone_list *tombstones; /* counted; NULL: none */
+    struct purge_list *purges;         /* the same */
 };
 
 void manifest_done(struct manifest *m);

@@ -23,9 +23,9 @@ struct page {
     struct page *hash_next, *newer, *older; /* the shard's mutex */
     uint64_t file, offset;                  /* constant, as are size and data once it is shared */
     size_t size;
-    uint32_t references; /* the shard's mutex */
-    bool cached;         /* the shard's mutex */
-    uint8_t data[];
+    uint32_t references;        /* the shard's mutex */
+    bool cached;                /* the shard's mutex */
+    _Alignas(8) uint8_t data[]; /* also arrays of numbers, see part_decoded_new() */
 };
 
 MUST_USE enum err page_cache_new(struct budget *memory, uint64_t limit_bytes,

@@ -310,6 +310,7 @@ static enum err part_load(struct part *p, const char *dir, const struct part_key
         p->cache_ids[file] =
             atomic_fetch_add_explicit(&p->store->next_file, 1, memory_order_relaxed);
     }
+    p->decoded_id = atomic_fetch_add_explicit(&p->store->next_file, 1, memory_order_relaxed);
     if ((e = with_file(p, PART_FILE_INDEX, index_open, ei)) != ERR_OK ||
         (e = with_file(p, PART_FILE_CHUNKS, chunks_open, ei)) != ERR_OK)
         return e;
@@ -348,6 +349,8 @@ void part_close(struct part *p)
         file_cache_drop(p->store->files, &p->files[file]);
         free(p->paths[file]);
     }
+    if (p->decoded_id != 0)
+        page_cache_drop_file(p->store->pages, p->decoded_id);
     for (uint32_t s = 0; s < PART_SECTION_COUNT; s++)
         free(p->footer.tables[s].pages);
     free(p->names);

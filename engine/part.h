@@ -52,6 +52,15 @@ bool part_name_parse(const char *name, struct part_key *key, enum part_file *fil
 
 bool part_key_equal(const struct part_key *a, const struct part_key *b);
 
+/* Whether the shards of two keys, perhaps of different counts, share hashes: a shard is as large a
+ * share of them as its count says, in order. */
+bool part_key_shards_meet(const struct part_key *a, const struct part_key *b);
+/* Whether all hashes of a's shard are of b's. */
+bool part_key_shard_within(const struct part_key *a, const struct part_key *b);
+/* Whether parts of these keys may hold samples of one series and time: as shards, windows,
+ * resolutions and retention classes go. Windows must be proper. */
+bool part_key_meets(const struct part_key *a, const struct part_key *b);
+
 /* Storage order: -1, 0, 1. */
 int part_labels_compare(const struct labels *a, const struct labels *b);
 
@@ -96,6 +105,7 @@ struct part_info {
     uint64_t sample_count, chunk_count;
     uint64_t index_size, chunks_size; /* bytes */
     uint32_t series_count, entity_count, times_count;
+    bool has_histograms;
 };
 
 /*
@@ -118,9 +128,19 @@ MUST_USE enum err part_writer_series(struct part_writer *w, const struct labels 
 MUST_USE enum err part_writer_samples(struct part_writer *w, const int64_t *t_ms,
                                       const double *value, size_t count, struct errinfo *ei);
 
+/*
+ * The same for native histograms, each of which passes histogram_check_layout(), else ERR_INVALID.
+ * The caller bounds what goes into a chunk (histogram_chunk.h). The hint of a series' first sample
+ * is taken for that behind a border: nothing of its source stands before it.
+ */
+MUST_USE enum err part_writer_histograms(struct part_writer *w, const int64_t *t_ms,
+                                         const struct histogram *h, size_t count,
+                                         struct errinfo *ei);
+
 /* What a column of a chunk is. Readers step over columns of other kinds. */
 enum part_column_kind {
-    PART_COLUMN_VALUES = 1, /* doubles: codec_values_decode() */
+    PART_COLUMN_VALUES = 1,     /* doubles: codec_values_decode() */
+    PART_COLUMN_HISTOGRAMS = 2, /* native histograms: histogram_chunk_decode() */
 };
 enum { PART_CHUNK_COLUMNS_MAX = 4 };
 
@@ -134,7 +154,8 @@ struct part_chunk_raw {
     uint32_t column_size[PART_CHUNK_COLUMNS_MAX];
     uint8_t column_kind[PART_CHUNK_COLUMNS_MAX];
 };
-/* Copies a chunk without decoding it. The bounds must be those of the timestamps. */
+/* Copies a chunk without decoding it. The bounds must be those of the timestamps. A series' first
+ * chunk of histograms must be one that was the first of its series in another part. */
 MUST_USE enum err part_writer_chunk(struct part_writer *w, const struct part_chunk_raw *chunk,
                                     struct errinfo *ei);
 /* Counts of what has been fed, for progress. */
@@ -148,6 +169,26 @@ MUST_USE enum err part_writer_finish(struct part_writer *w, uint64_t highest_seq
                                      struct part_info *out, struct errinfo *ei);
 /* Removes the temporary files (as far as possible) unless it was finished. Accepts NULL. */
 void part_writer_free(struct part_writer *w);
+
+/* ---- where chunks are cut ---- */
+
+/* Samples that a chunk in a part of that window should have: 480 in 2 h, up to 3,840 from 16 h on.
+ */
+uint32_t part_chunk_target(uint64_t window_size_ms);
+
+/* A window cut into equal spans. */
+struct part_cuts {
+    int64_t first_ms, last_ms; /* of the window, both in it */
+    uint64_t span_ms;
+};
+/* The window, halved until a span holds target_samples (or a few more) at the rate of a series that
+ * has sample_count samples from first_ms to last_ms. */
+struct part_cuts part_cuts_choose(int64_t window_first_ms, int64_t window_last_ms,
+                                  uint32_t target_samples, uint64_t sample_count, int64_t first_ms,
+                                  int64_t last_ms);
+/* Which span, counted from 0, a time of the window lies in; and that span's last moment. */
+uint64_t part_cuts_number(const struct part_cuts *c, int64_t t_ms);
+int64_t part_cuts_end(const struct part_cuts *c, int64_t t_ms);
 
 /* ---- reading ---- */
 
@@ -212,12 +253,13 @@ MUST_USE enum err part_chunks(struct part *p, const uint32_t *series, size_t cou
                               struct part_chunk_list *out, struct errinfo *ei);
 /*
  * The samples in [min_time_ms, max_time_ms] of `count` series, in the arena; series that share
- * timestamps share the array. A chunk without a column of doubles is ERR_UNSUPPORTED. Reads are
+ * timestamps share the array. What histograms are goes to `histograms`, which may be `arena`: it
+ * can outlive the columns. A chunk without a column of a known kind is ERR_UNSUPPORTED. Reads are
  * batched; cheapest in ascending order.
  */
 MUST_USE enum err part_read(struct part *p, const uint32_t *series, size_t count,
                             int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
-                            struct column *out, struct errinfo *ei);
+                            struct arena *histograms, struct column *out, struct errinfo *ei);
 
 /* ---- walking everything ---- */
 

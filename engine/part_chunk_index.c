@@ -19,13 +19,15 @@ struct entry_page {
     size_t size_count;
 };
 
-static bool layouts_decode(struct byte_reader *r, struct entry_page *t)
+/* `has_histograms`: the footer announces them. */
+static bool layouts_decode(struct byte_reader *r, bool has_histograms, struct entry_page *t)
 {
     for (uint64_t i = 0; i < t->layout_count; i++) {
         uint8_t columns = reader_u8(r);
         const uint8_t *kinds = columns > PART_CHUNK_COLUMNS_MAX ? NULL : reader_take(r, columns);
 
-        if (kinds == NULL || columns == 0)
+        if (kinds == NULL || columns == 0 ||
+            (!has_histograms && memchr(kinds, PART_COLUMN_HISTOGRAMS, columns) != NULL))
             return false;
         t->layout_columns[i] = columns;
         memcpy(t->layout_kinds[i], kinds, columns);
@@ -66,7 +68,7 @@ static enum err entries_decode(const struct part *p, struct byte_reader *r, stru
     /* The footer has bounded the number of chunks by the size of their file. */
     if (r->failed || t->chunk_count > info->chunk_count || t->data_page_count > t->chunk_count ||
         t->layout_count == 0 || t->layout_count > 256 || info->times_count == 0 ||
-        !layouts_decode(r, t))
+        !layouts_decode(r, info->has_histograms, t))
         return ERR_CORRUPT;
     if ((e = ints_decode(r, arena, series_count, UINT32_MAX, &t->chunk_counts)) != ERR_OK ||
         (e = ints_decode(r, arena, t->data_page_count, UINT32_MAX, &t->page_chunks)) != ERR_OK ||
@@ -75,7 +77,7 @@ static enum err entries_decode(const struct part *p, struct byte_reader *r, stru
         return e;
     for (uint64_t i = 0; i < t->chunk_count; i++)
         t->size_count += t->layout_columns[t->layouts[i]];
-    e = ints_decode(r, arena, t->size_count, UINT32_MAX / 8, &t->sizes);
+    e = ints_decode(r, arena, t->size_count, PART_COLUMN_SIZE_MAX, &t->sizes);
     return e == ERR_OK && reader_left(r) != 0 ? ERR_CORRUPT : e;
 }
 
@@ -161,6 +163,16 @@ static enum err chunk_page_decode(const struct part *p, struct byte_reader *r, s
                : ERR_CORRUPT;
 }
 
+/* Which series a page is of; the rest is empty. */
+static void page_bounds(const struct part *p, uint32_t index, struct part_chunk_page *out)
+{
+    memset(out, 0, sizeof *out);
+    out->first_series = index * PART_CHUNK_SERIES_PER_PAGE;
+    out->series_count = p->footer.info.series_count - out->first_series;
+    if (out->series_count > PART_CHUNK_SERIES_PER_PAGE)
+        out->series_count = PART_CHUNK_SERIES_PER_PAGE;
+}
+
 enum err part_chunk_page_read(struct part *p, uint32_t index, struct arena *arena,
                               struct part_chunk_page *out, struct errinfo *ei)
 {
@@ -170,11 +182,7 @@ enum err part_chunk_page_read(struct part *p, uint32_t index, struct arena *aren
 
     if (e != ERR_OK)
         return e;
-    memset(out, 0, sizeof *out);
-    out->first_series = index * PART_CHUNK_SERIES_PER_PAGE;
-    out->series_count = p->footer.info.series_count - out->first_series;
-    if (out->series_count > PART_CHUNK_SERIES_PER_PAGE)
-        out->series_count = PART_CHUNK_SERIES_PER_PAGE;
+    page_bounds(p, index, out);
     r = part_page_reader(page);
     e = chunk_page_decode(p, &r, arena, out);
     if (e != ERR_OK)
@@ -182,6 +190,54 @@ enum err part_chunk_page_read(struct part *p, uint32_t index, struct arena *aren
                            : part_page_corrupt(p, PART_SECTION_CHUNKS, index, ei);
     page_release(page);
     return e;
+}
+
+/* Decoded form: this, the chunks, the first chunks. */
+struct decoded_entries {
+    uint32_t chunk_count, data_page_count;
+};
+
+static enum err chunk_page_keep(struct part *p, uint32_t index, const struct part_chunk_page *page,
+                                struct page **out, struct errinfo *ei)
+{
+    const struct decoded_entries head = {page->chunk_count, page->data_page_count};
+    size_t chunks_size = page->chunk_count * sizeof *page->chunks;
+    size_t starts_size = ((size_t)page->series_count + 1) * sizeof *page->first_chunk;
+    struct page *decoded;
+    enum err e = part_decoded_new(p, PART_SECTION_CHUNKS, index,
+                                  sizeof head + chunks_size + starts_size, &decoded, ei);
+
+    if (e != ERR_OK)
+        return e;
+    memcpy(decoded->data, &head, sizeof head);
+    memcpy(decoded->data + sizeof head, page->chunks, chunks_size);
+    memcpy(decoded->data + sizeof head + chunks_size, page->first_chunk, starts_size);
+    *out = part_decoded_keep(p, decoded);
+    return ERR_OK;
+}
+
+enum err part_chunk_page_get(struct part *p, uint32_t index, struct arena *scratch,
+                             struct part_chunk_page *out, struct errinfo *ei)
+{
+    struct page *decoded = part_decoded_find(p, PART_SECTION_CHUNKS, index);
+    struct decoded_entries head;
+    enum err e = ERR_OK;
+
+    if (decoded == NULL) {
+        e = part_chunk_page_read(p, index, scratch, out, ei);
+        if (e == ERR_OK)
+            e = chunk_page_keep(p, index, out, &decoded, ei);
+    }
+    if (e != ERR_OK)
+        return e;
+    memcpy(&head, decoded->data, sizeof head);
+    page_bounds(p, index, out);
+    out->chunk_count = head.chunk_count;
+    out->data_page_count = head.data_page_count;
+    out->chunks = (struct part_chunk *)(void *)(decoded->data + sizeof head);
+    out->first_chunk = (uint32_t *)(void *)(out->chunks + head.chunk_count);
+    out->page = decoded;
+    return ERR_OK;
 }
 
 /* ---- timestamp columns ---- */

@@ -81,22 +81,19 @@ enum err part_header_decode(const uint8_t in[PART_HEADER_SIZE], enum part_file f
     uint64_t found = reader_le64(&r), must_understand = reader_le64(&r);
 
     if (memcmp(in, part_magic, sizeof part_magic) != 0)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: not a part", name);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, 0, "not a part");
     if (version > PART_VERSION)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: offset 8: version %" PRIu32 ", this program knows %d", name,
-                           version, PART_VERSION);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, name, 8,
+                              "version %" PRIu32 ", this program knows %d", version, PART_VERSION);
     if (get32(in + HEADER_CRC_AT) != crc32c(in, HEADER_CRC_AT))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: checksum of the header is wrong",
-                           name);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, 0, "checksum of the header is wrong");
     if (must_understand & ~(uint64_t)PART_FEATURES_KNOWN)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: offset 24: unknown features %" PRIx64 "; a newer version wrote it",
-                           name, must_understand);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, name, 24,
+                              "unknown features %" PRIx64 "; a newer version wrote it",
+                              must_understand);
     if (version == 0 || kind != (uint32_t)file)
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: offset 8: version %" PRIu32 ", file kind %" PRIu32, name, version,
-                           kind);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, 8, "version %" PRIu32 ", file kind %" PRIu32,
+                              version, kind);
     *id = found;
     return ERR_OK;
 }
@@ -130,7 +127,7 @@ void part_footer_encode(struct byte_writer *w, const struct part_footer *f)
     size_t start = w->size;
     const struct part_info *i = &f->info;
 
-    writer_le64(w, 0); /* features that must be understood */
+    writer_le64(w, i->has_histograms ? PART_FEATURE_HISTOGRAMS : 0); /* must be understood */
     writer_le64(w, 0); /* features that may be ignored */
     writer_le64(w, i->id);
     key_encode(w, &i->key);
@@ -170,15 +167,12 @@ enum err part_trailer_decode(const uint8_t in[PART_TRAILER_SIZE], uint64_t file_
     uint32_t size = get32(in), version = get32(in + 4);
 
     if (memcmp(in + 12, part_magic, sizeof part_magic) != 0)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset %" PRIu64 ": the footer is missing",
-                           name, at);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, at, "the footer is missing");
     if (version > PART_VERSION)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: offset %" PRIu64 ": version %" PRIu32 ", this program knows %d",
-                           name, at, version, PART_VERSION);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, name, at,
+                              "version %" PRIu32 ", this program knows %d", version, PART_VERSION);
     if (size > PART_TOC_SIZE_MAX || size > at - PART_HEADER_SIZE)
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: offset %" PRIu64 ": footer of %" PRIu32 " bytes", name, at, size);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, at, "footer of %" PRIu32 " bytes", size);
     *toc_size = size;
     return ERR_OK;
 }
@@ -268,26 +262,23 @@ enum err part_footer_decode(const uint8_t *in, size_t toc_size, uint64_t file_si
     uint64_t must_understand;
 
     if (get32(in + toc_size + 8) != crc32c(in, toc_size + 8))
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: offset %" PRIu64 ": checksum of the footer is wrong", name, at);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, at, "checksum of the footer is wrong");
     memset(out, 0, sizeof *out);
     must_understand = reader_le64(&r);
     (void)reader_le64(&r); /* features that may be ignored */
     if (must_understand & ~(uint64_t)PART_FEATURES_KNOWN)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: offset %" PRIu64 ": unknown features %" PRIx64
-                           "; a newer version wrote it",
-                           name, at, must_understand);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, name, at,
+                              "unknown features %" PRIx64 "; a newer version wrote it",
+                              must_understand);
     contents_decode(&r, out);
+    out->info.has_histograms = (must_understand & PART_FEATURE_HISTOGRAMS) != 0;
     out->info.index_size = file_size;
     if (!r.failed && out->codec_version > CODEC_VERSION)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
-                           "%s: offset %" PRIu64 ": columns of version %" PRIu32
-                           ", this program knows %d",
-                           name, at, out->codec_version, CODEC_VERSION);
+        return errinfo_set_at(ei, ERR_UNSUPPORTED, name, at,
+                              "columns of version %" PRIu32 ", this program knows %d",
+                              out->codec_version, CODEC_VERSION);
     if (r.failed || !counts_fit(out, at))
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: offset %" PRIu64 ": numbers in the footer do not fit", name, at);
+        return errinfo_set_at(ei, ERR_CORRUPT, name, at, "numbers in the footer do not fit");
     return ERR_OK;
 }
 

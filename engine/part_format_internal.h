@@ -17,13 +17,16 @@
 
 enum {
     PART_VERSION = 1,
-    PART_FEATURES_KNOWN = 0, /* must-understand bits; none yet */
+    /* Must-understand bits, of the footer: */
+    PART_FEATURE_HISTOGRAMS = 1 << 0, /* chunks may be of native histograms */
+    PART_FEATURES_KNOWN = PART_FEATURE_HISTOGRAMS,
     PART_HEADER_SIZE = 40,
     PART_TRAILER_SIZE = 20,
     PART_TOC_SIZE_MAX = 64 << 10,
     PART_CRC_SIZE = 4,
     PART_TABLE_ENTRY_SIZE = 16,
     PART_INTS_PIECE = 1024, /* integers in one packed column */
+    PART_COLUMN_SIZE_MAX = UINT32_MAX / 8,
 
     PART_PRINTS_PER_PAGE = 1024, /* fingerprints */
     PART_REFS_PER_PAGE = 4096,   /* entity numbers of series */

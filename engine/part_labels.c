@@ -11,24 +11,49 @@
 
 /* ---- references ---- */
 
-enum err part_refs_read(struct part *p, uint32_t page_index, uint32_t *out, uint32_t *count,
-                        struct errinfo *ei)
+static enum err refs_decode(struct part *p, uint32_t index, uint32_t count, struct page **out,
+                            struct errinfo *ei)
 {
-    uint32_t first = page_index * PART_REFS_PER_PAGE, n = p->footer.info.series_count - first;
     struct byte_reader r;
-    struct page *page;
-    enum err e = part_page_get(p, PART_SECTION_REFS, page_index, &page, ei);
+    struct page *page, *decoded = NULL;
+    enum err e = part_page_get(p, PART_SECTION_REFS, index, &page, ei);
 
     if (e != ERR_OK)
         return e;
-    n = n < PART_REFS_PER_PAGE ? n : PART_REFS_PER_PAGE;
     r = part_page_reader(page);
-    if (p->footer.info.entity_count == 0 ||
-        !part_ints_get(&r, n, p->footer.info.entity_count - 1, out) || reader_left(&r) != 0)
-        e = part_page_corrupt(p, PART_SECTION_REFS, page_index, ei);
+    e = part_decoded_new(p, PART_SECTION_REFS, index, count * sizeof(uint32_t), &decoded, ei);
+    if (e == ERR_OK && (p->footer.info.entity_count == 0 ||
+                        !part_ints_get(&r, count, p->footer.info.entity_count - 1,
+                                       (uint32_t *)(void *)decoded->data) ||
+                        reader_left(&r) != 0))
+        e = part_page_corrupt(p, PART_SECTION_REFS, index, ei);
     page_release(page);
-    *count = n;
+    if (e == ERR_OK)
+        *out = part_decoded_keep(p, TAKE(decoded));
+    page_release(decoded);
     return e;
+}
+
+enum err part_refs_seek(struct part *p, uint32_t series, struct part_refs *r, struct errinfo *ei)
+{
+    uint32_t index = series / PART_REFS_PER_PAGE, left;
+
+    ASSERT(series < p->footer.info.series_count);
+    if (r->page != NULL && r->first == index * PART_REFS_PER_PAGE)
+        return ERR_OK;
+    page_release(r->page);
+    r->first = index * PART_REFS_PER_PAGE;
+    left = p->footer.info.series_count - r->first;
+    r->count = left < PART_REFS_PER_PAGE ? left : PART_REFS_PER_PAGE;
+    r->page = part_decoded_find(p, PART_SECTION_REFS, index);
+    if (r->page == NULL) {
+        enum err e = refs_decode(p, index, r->count, &r->page, ei);
+
+        if (e != ERR_OK)
+            return e;
+    }
+    r->entities = (const uint32_t *)(const void *)r->page->data;
+    return ERR_OK;
 }
 
 static int compare_keys(const void *a, const void *b)
@@ -52,26 +77,22 @@ static void sort_keys(uint64_t *keys, size_t count)
 static enum err entities_of(struct part *p, const uint32_t *series, size_t count, uint64_t *keys,
                             struct errinfo *ei)
 {
-    uint32_t refs[PART_REFS_PER_PAGE], page = UINT32_MAX, page_count = 0;
+    struct part_refs refs = {.page = NULL};
+    enum err e = ERR_OK;
 
     for (size_t i = 0; i < count; i++)
         keys[i] = (uint64_t)series[i] << 32 | i;
     sort_keys(keys, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
         uint32_t s = (uint32_t)(keys[i] >> 32);
 
-        ASSERT(s < p->footer.info.series_count);
-        if (s / PART_REFS_PER_PAGE != page) {
-            enum err e = part_refs_read(p, s / PART_REFS_PER_PAGE, refs, &page_count, ei);
-
-            if (e != ERR_OK)
-                return e;
-            page = s / PART_REFS_PER_PAGE;
-        }
-        keys[i] = (uint64_t)refs[s % PART_REFS_PER_PAGE] << 32 | (keys[i] & UINT32_MAX);
+        e = part_refs_seek(p, s, &refs, ei);
+        if (e == ERR_OK)
+            keys[i] = (uint64_t)refs.entities[s - refs.first] << 32 | (keys[i] & UINT32_MAX);
     }
+    page_release(refs.page);
     sort_keys(keys, count);
-    return ERR_OK;
+    return e;
 }
 
 /* ---- pages of entities ---- */

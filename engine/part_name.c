@@ -110,6 +110,28 @@ bool part_key_equal(const struct part_key *a, const struct part_key *b)
            a->retention_class == b->retention_class;
 }
 
+bool part_key_shards_meet(const struct part_key *a, const struct part_key *b)
+{
+    /* [shard, shard + 1) / count */
+    return (uint64_t)a->shard * b->shard_count < ((uint64_t)b->shard + 1) * a->shard_count &&
+           (uint64_t)b->shard * a->shard_count < ((uint64_t)a->shard + 1) * b->shard_count;
+}
+
+bool part_key_shard_within(const struct part_key *a, const struct part_key *b)
+{
+    return a->shard_count >= b->shard_count && part_key_shards_meet(a, b);
+}
+
+bool part_key_meets(const struct part_key *a, const struct part_key *b)
+{
+    int64_t a_last_ms = (int64_t)((uint64_t)a->window_start_ms + (a->window_size_ms - 1));
+    int64_t b_last_ms = (int64_t)((uint64_t)b->window_start_ms + (b->window_size_ms - 1));
+
+    return part_key_shards_meet(a, b) && a->resolution_ms == b->resolution_ms &&
+           a->retention_class == b->retention_class && a->window_start_ms <= b_last_ms &&
+           b->window_start_ms <= a_last_ms;
+}
+
 /* Steps over the metric name. */
 static size_t next_label(const struct labels *l, size_t i)
 {

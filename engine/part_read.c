@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/column_merge_internal.h"
+#include "engine/histogram_chunk.h"
 #include "engine/part_store_internal.h"
 
 /* ---- which chunks ---- */
@@ -43,7 +45,8 @@ static enum err order_new(const uint32_t *series, size_t count, struct arena *ar
 struct chunk_query {
     struct part *p;
     int64_t min_time_ms, max_time_ms;
-    struct arena *arena;  /* of the result */
+    struct arena *arena; /* of the result */
+    struct arena *histograms;
     struct arena scratch; /* of decoded pages of the chunk index */
     struct part_times_memo memo;
     struct errinfo *ei;
@@ -80,27 +83,26 @@ static enum err chunks_of_series(struct chunk_query *q, const struct part_chunk_
 static enum err chunks_walk(struct chunk_query *q, const uint64_t *order, size_t count,
                             struct part_chunk_list *out)
 {
-    struct part_chunk_page page = {0};
-    bool loaded = false;
+    struct part_chunk_page page = {.page = NULL};
+    enum err e = ERR_OK;
 
     ASSERT(order != NULL);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
         uint32_t series = (uint32_t)(order[i] >> 32);
-        enum err e = ERR_OK;
 
         ASSERT(series < q->p->footer.info.series_count);
-        if (!loaded || series - page.first_series >= page.series_count) {
+        if (page.page == NULL || series - page.first_series >= page.series_count) {
+            page_release(page.page);
+            page.page = NULL;
             arena_reset(&q->scratch);
-            e = part_chunk_page_read(q->p, series / PART_CHUNK_SERIES_PER_PAGE, &q->scratch, &page,
-                                     q->ei);
-            loaded = true;
+            e = part_chunk_page_get(q->p, series / PART_CHUNK_SERIES_PER_PAGE, &q->scratch, &page,
+                                    q->ei);
         }
         if (e == ERR_OK)
             e = chunks_of_series(q, &page, series - page.first_series, &out[order[i] & UINT32_MAX]);
-        if (e != ERR_OK)
-            return e;
     }
-    return ERR_OK;
+    page_release(page.page);
+    return e;
 }
 
 static enum err query_init(struct chunk_query *q, struct part *p, int64_t min_time_ms,
@@ -144,6 +146,7 @@ struct read_job {
     size_t request;
     double *value;
     int64_t *t_ms; /* NULL: the series has one chunk and shares the column's timestamps */
+    const struct histogram **histogram; /* NULL: the series has none in the chunks at hand */
 };
 
 struct read_batch {
@@ -153,18 +156,43 @@ struct read_batch {
     size_t job_count, job_capacity;
 };
 
-static enum err chunk_decode(struct chunk_query *q, const struct part_chunk *c,
-                             const struct page *page, double *value)
+static enum err column_corrupt(const struct chunk_query *q, const struct part_chunk *c,
+                               const char *what)
 {
+    return part_corrupt(q->p, PART_FILE_CHUNKS, c->page_offset + c->data_offset, what, q->ei);
+}
+
+/* Fills the sums too. */
+static enum err histograms_decode(struct chunk_query *q, const struct read_job *job,
+                                  struct bytes column)
+{
+    const struct part_chunk *c = job->chunk;
+    struct histogram *h = NULL;
+    enum err e = histogram_chunk_decode(column, c->sample_count, q->histograms, &h, q->ei);
+
+    if (e == ERR_CORRUPT)
+        return column_corrupt(q, c, "a column of histograms does not decode");
+    for (uint32_t i = 0; e == ERR_OK && i < c->sample_count; i++) {
+        job->histogram[i] = &h[i];
+        job->value[i] = h[i].sum;
+    }
+    return e;
+}
+
+static enum err chunk_decode(struct chunk_query *q, const struct read_job *job,
+                             const struct page *page)
+{
+    const struct part_chunk *c = job->chunk;
     const uint8_t *at = page->data + c->data_offset;
 
     for (uint32_t i = 0; i < c->column_count; i++) {
         if (c->column_kind[i] == PART_COLUMN_VALUES) {
-            if (!codec_values_decode(at, c->column_size[i], c->sample_count, value))
-                return part_corrupt(q->p, PART_FILE_CHUNKS, c->page_offset + c->data_offset,
-                                    "a column of values does not decode", q->ei);
+            if (!codec_values_decode(at, c->column_size[i], c->sample_count, job->value))
+                return column_corrupt(q, c, "a column of values does not decode");
             return ERR_OK;
         }
+        if (c->column_kind[i] == PART_COLUMN_HISTOGRAMS)
+            return histograms_decode(q, job, (struct bytes){at, c->column_size[i]});
         at += c->column_size[i];
     }
     return errinfo_set(q->ei, ERR_UNSUPPORTED, 0,
@@ -177,7 +205,7 @@ static enum err job_run(struct chunk_query *q, const struct read_job *job,
                         const struct part_page_request *requests)
 {
     const int64_t *t = NULL;
-    enum err e = chunk_decode(q, job->chunk, requests[job->request].page, job->value);
+    enum err e = chunk_decode(q, job, requests[job->request].page);
 
     if (e == ERR_OK && job->t_ms != NULL)
         e = part_times_column(&q->memo, job->chunk, &t, q->ei);
@@ -226,10 +254,22 @@ static enum err batch_add(struct chunk_query *q, struct read_batch *b, struct re
     return ERR_OK;
 }
 
+static bool has_histograms(const struct part *p, const struct part_chunk_list *chunks)
+{
+    for (size_t i = 0; p->footer.info.has_histograms && i < chunks->count; i++) {
+        if (memchr(chunks->items[i].column_kind, PART_COLUMN_HISTOGRAMS,
+                   chunks->items[i].column_count) != NULL)
+            return true;
+    }
+    return false;
+}
+
 /* Gives a series its arrays and asks for its chunks. */
 static enum err series_add(struct chunk_query *q, struct read_batch *b,
                            const struct part_chunk_list *chunks, struct column *out)
 {
+    const struct histogram **histogram = NULL;
+    bool is_mixed = has_histograms(q->p, chunks);
     int64_t *t = NULL;
     double *value;
     size_t total = 0;
@@ -240,48 +280,23 @@ static enum err series_add(struct chunk_query *q, struct read_batch *b,
     value = ARENA_ARRAY(q->arena, total, double);
     if (chunks->count > 1)
         t = ARENA_ARRAY(q->arena, total, int64_t);
-    if (value == NULL || (chunks->count > 1 && t == NULL))
+    if (is_mixed)
+        histogram = arena_calloc(q->arena, total, sizeof(const struct histogram *));
+    if (value == NULL || (chunks->count > 1 && t == NULL) || (is_mixed && histogram == NULL))
         return arena_error(q->arena, q->ei);
-    *out = (struct column){total, t, value};
+    *out = (struct column){.count = total, .t_ms = t, .value = value, .histogram = histogram};
     if (chunks->count == 1)
         e = part_times_column(&q->memo, &chunks->items[0], &out->t_ms, q->ei);
     for (size_t i = 0, at = 0; i < chunks->count && e == ERR_OK; i++) {
-        struct read_job job = {
-            .chunk = &chunks->items[i], .value = value + at, .t_ms = t == NULL ? NULL : t + at};
+        struct read_job job = {.chunk = &chunks->items[i],
+                               .value = value + at,
+                               .t_ms = t == NULL ? NULL : t + at,
+                               .histogram = histogram == NULL ? NULL : histogram + at};
 
         e = batch_add(q, b, job);
         at += chunks->items[i].sample_count;
     }
     return e;
-}
-
-/* The first sample at or after `t_ms`. */
-static size_t lower_bound(const struct column *c, int64_t t_ms)
-{
-    size_t low = 0, high = c->count;
-
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-
-        if (c->t_ms[mid] < t_ms)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
-static void trim(struct column *c, int64_t min_time_ms, int64_t max_time_ms)
-{
-    size_t first, end;
-
-    if (c->count == 0)
-        return;
-    first = lower_bound(c, min_time_ms);
-    end = max_time_ms == INT64_MAX ? c->count : lower_bound(c, max_time_ms + 1);
-    c->t_ms += first;
-    c->value += first;
-    c->count = end > first ? end - first : 0;
 }
 
 static enum err read_all(struct chunk_query *q, const uint64_t *order, size_t count,
@@ -296,12 +311,13 @@ static enum err read_all(struct chunk_query *q, const uint64_t *order, size_t co
     if (e == ERR_OK)
         e = batch_run(q, &b);
     for (size_t i = 0; i < count && e == ERR_OK; i++)
-        trim(&out[i], q->min_time_ms, q->max_time_ms);
+        column_trim(&out[i], q->min_time_ms, q->max_time_ms);
     return e;
 }
 
 enum err part_read(struct part *p, const uint32_t *series, size_t count, int64_t min_time_ms,
-                   int64_t max_time_ms, struct arena *arena, struct column *out, struct errinfo *ei)
+                   int64_t max_time_ms, struct arena *arena, struct arena *histograms,
+                   struct column *out, struct errinfo *ei)
 {
     struct part_chunk_list *chunks = ARENA_ARRAY(arena, count, struct part_chunk_list);
     struct chunk_query q;
@@ -311,6 +327,7 @@ enum err part_read(struct part *p, const uint32_t *series, size_t count, int64_t
     if (chunks == NULL)
         return arena_error(arena, ei);
     e = query_init(&q, p, min_time_ms, max_time_ms, arena, ei);
+    q.histograms = histograms;
     if (e == ERR_OK)
         e = order_new(series, count, arena, &order, ei);
     if (e == ERR_OK)

@@ -225,11 +225,13 @@ static bool bits_get(const uint64_t *bits, uint32_t i)
     return (bits[i / 64] >> (i % 64) & 1) != 0;
 }
 
-enum err part_postings_read(struct part *p, uint32_t index, struct part_postings_page *out,
-                            struct errinfo *ei)
+/* Decoded form: the number of values, their starts and the end, the entities. */
+static enum err postings_decode(struct part *p, uint32_t index, struct page **out,
+                                struct errinfo *ei)
 {
+    uint32_t counts[PART_POSTINGS_PER_PAGE], *to;
     struct byte_reader r;
-    struct page *page;
+    struct page *page, *decoded = NULL;
     uint64_t values, total = 0;
     enum err e = part_page_get(p, PART_SECTION_POSTINGS, index, &page, ei);
 
@@ -238,47 +240,80 @@ enum err part_postings_read(struct part *p, uint32_t index, struct part_postings
     r = part_page_reader(page);
     values = reader_varint(&r);
     if (values == 0 || values > PART_POSTINGS_PER_PAGE ||
-        !part_ints_get(&r, (size_t)values, PART_POSTINGS_PER_PAGE, out->counts))
+        !part_ints_get(&r, (size_t)values, PART_POSTINGS_PER_PAGE, counts))
         r.failed = true;
     for (uint64_t i = 0; i < values && !r.failed; i++)
-        total += out->counts[i];
-    if (r.failed || total > PART_POSTINGS_PER_PAGE || p->footer.info.entity_count == 0 ||
-        !part_ints_get(&r, (size_t)total, p->footer.info.entity_count - 1, out->entities) ||
-        reader_left(&r) != 0)
+        total += counts[i];
+    if (r.failed || total > PART_POSTINGS_PER_PAGE || p->footer.info.entity_count == 0)
         e = part_page_corrupt(p, PART_SECTION_POSTINGS, index, ei);
+    else
+        e = part_decoded_new(p, PART_SECTION_POSTINGS, index,
+                             (size_t)(2 + values + total) * sizeof *to, &decoded, ei);
+    if (decoded != NULL) {
+        to = (uint32_t *)(void *)decoded->data;
+        *to++ = (uint32_t)values;
+        *to++ = 0;
+        for (uint64_t i = 0; i < values; i++, to++)
+            *to = to[-1] + counts[i];
+        if (!part_ints_get(&r, (size_t)total, p->footer.info.entity_count - 1, to) ||
+            reader_left(&r) != 0)
+            e = part_page_corrupt(p, PART_SECTION_POSTINGS, index, ei);
+    }
     page_release(page);
-    out->first_value = p->footer.tables[PART_SECTION_POSTINGS].pages[index].key;
-    out->value_count = (uint32_t)values;
-    out->entity_count = (uint32_t)total;
+    if (e == ERR_OK)
+        *out = part_decoded_keep(p, TAKE(decoded));
+    page_release(decoded);
     return e;
+}
+
+enum err part_postings_get(struct part *p, uint32_t index, struct part_postings_page *out,
+                           struct errinfo *ei)
+{
+    struct page *page = part_decoded_find(p, PART_SECTION_POSTINGS, index);
+    const uint32_t *numbers;
+    enum err e = page == NULL ? postings_decode(p, index, &page, ei) : ERR_OK;
+
+    if (e != ERR_OK)
+        return e;
+    numbers = (const uint32_t *)(const void *)page->data;
+    *out = (struct part_postings_page){
+        .first_value = p->footer.tables[PART_SECTION_POSTINGS].pages[index].key,
+        .value_count = numbers[0],
+        .starts = numbers + 1,
+        .entities = numbers + 2 + numbers[0],
+        .page = page,
+    };
+    return ERR_OK;
 }
 
 /* Unites posting lists of one name; values come in ascending order. */
 struct posting_union {
     uint32_t name;
     uint64_t *bits;
-    struct part_postings_page page; /* decoded last */
+    struct part_postings_page page; /* at hand */
     uint32_t page_index;            /* UINT32_MAX: none */
 };
 
 static void unite_page(struct posting_union *u, uint32_t value)
 {
-    uint32_t at = 0;
+    const struct part_postings_page *page = &u->page;
+    uint32_t i = value - page->first_value;
 
-    if (value < u->page.first_value || value - u->page.first_value >= u->page.value_count)
+    if (value < page->first_value || i >= page->value_count)
         return;
-    for (uint32_t i = 0; i < value - u->page.first_value; i++)
-        at += u->page.counts[i];
-    for (uint32_t i = 0; i < u->page.counts[value - u->page.first_value]; i++)
-        bits_set(u->bits, u->page.entities[at + i]);
+    for (uint32_t k = page->starts[i]; k < page->starts[i + 1]; k++)
+        bits_set(u->bits, page->entities[k]);
 }
 
 static enum err unite_load(struct selection *s, struct posting_union *u, uint32_t index)
 {
-    enum err e = ERR_OK;
+    enum err e;
 
-    if (u->page_index != index)
-        e = part_postings_read(s->p, index, &u->page, s->ei);
+    if (u->page_index == index)
+        return ERR_OK;
+    page_release(u->page.page);
+    u->page.page = NULL;
+    e = part_postings_get(s->p, index, &u->page, s->ei);
     u->page_index = e == ERR_OK ? index : UINT32_MAX;
     return e;
 }
@@ -306,18 +341,6 @@ static enum err visit_postings(struct selection *s, void *ctx, uint32_t value)
     return e;
 }
 
-static enum err union_init(struct selection *s, struct posting_union *u, uint32_t name)
-{
-    u->name = name;
-    u->page_index = UINT32_MAX;
-    u->bits = bits_new(s);
-    u->page.counts = ARENA_ARRAY(s->arena, PART_POSTINGS_PER_PAGE, uint32_t);
-    u->page.entities = ARENA_ARRAY(s->arena, PART_POSTINGS_PER_PAGE, uint32_t);
-    return u->bits == NULL || u->page.counts == NULL || u->page.entities == NULL
-               ? arena_error(s->arena, s->ei)
-               : ERR_OK;
-}
-
 /* Makes the bits of all entities, if they are not there yet. */
 static enum err entities_need(struct selection *s)
 {
@@ -337,16 +360,16 @@ static enum err entities_need(struct selection *s)
 static enum err apply_postings(struct selection *s, const struct matcher *m, uint32_t name,
                                bool include)
 {
-    struct posting_union u;
+    struct posting_union u = {.name = name, .bits = bits_new(s), .page_index = UINT32_MAX};
     struct value_visitor v = {visit_postings, &u};
-    enum err e;
+    enum err e = u.bits == NULL ? arena_error(s->arena, s->ei) : entities_need(s);
 
-    if ((e = entities_need(s)) != ERR_OK || (e = union_init(s, &u, name)) != ERR_OK ||
-        (e = visit_values(s, m, name, include, &v)) != ERR_OK)
-        return e;
-    for (size_t i = 0; i < s->words; i++)
+    if (e == ERR_OK)
+        e = visit_values(s, m, name, include, &v);
+    page_release(u.page.page);
+    for (size_t i = 0; i < s->words && e == ERR_OK; i++)
         s->entities[i] &= include ? u.bits[i] : ~u.bits[i];
-    return ERR_OK;
+    return e;
 }
 
 /* ---- few series: their values are looked at, one by one ---- */
@@ -448,23 +471,23 @@ static enum err apply_filter(struct selection *s, const struct matcher *m, uint3
 static enum err walk_refs(struct selection *s,
                           void (*visit)(void *ctx, uint32_t series, uint32_t entity), void *ctx)
 {
-    uint32_t refs[PART_REFS_PER_PAGE], page = UINT32_MAX, count;
+    struct part_refs refs = {.page = NULL};
+    enum err e = ERR_OK;
 
-    for (size_t i = 0; i < s->range_count; i++) {
-        for (uint32_t k = s->ranges[i].first; k < s->ranges[i].end; k++) {
-            if (k / PART_REFS_PER_PAGE != page) {
-                enum err e = check_stop(s);
+    for (size_t i = 0; i < s->range_count && e == ERR_OK; i++) {
+        uint32_t series = s->ranges[i].first;
 
-                page = k / PART_REFS_PER_PAGE;
-                if (e == ERR_OK)
-                    e = part_refs_read(s->p, page, refs, &count, s->ei);
-                if (e != ERR_OK)
-                    return e;
-            }
-            visit(ctx, k, refs[k % PART_REFS_PER_PAGE]);
+        while (series < s->ranges[i].end && e == ERR_OK) {
+            e = check_stop(s);
+            if (e == ERR_OK)
+                e = part_refs_seek(s->p, series, &refs, s->ei);
+            for (; e == ERR_OK && series < s->ranges[i].end && series - refs.first < refs.count;
+                 series++)
+                visit(ctx, series, refs.entities[series - refs.first]);
         }
     }
-    return ERR_OK;
+    page_release(refs.page);
+    return e;
 }
 
 static void visit_mark(void *ctx, uint32_t series, uint32_t entity)

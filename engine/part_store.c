@@ -80,16 +80,15 @@ char *part_path_new(const char *dir, const struct part_key *key, enum part_file 
 enum err part_corrupt(const struct part *p, enum part_file file, uint64_t offset, const char *what,
                       struct errinfo *ei)
 {
-    return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset %" PRIu64 ": %s", p->paths[file], offset,
-                       what);
+    return errinfo_set_at(ei, ERR_CORRUPT, p->paths[file], offset, "%s", what);
 }
 
 enum err part_page_corrupt(const struct part *p, enum part_section section, uint32_t index,
                            struct errinfo *ei)
 {
-    return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset %" PRIu64 ": contents of a page of %s",
-                       p->paths[PART_FILE_INDEX], p->footer.tables[section].pages[index].offset,
-                       part_section_name(section));
+    return errinfo_set_at(ei, ERR_CORRUPT, p->paths[PART_FILE_INDEX],
+                          p->footer.tables[section].pages[index].offset, "contents of a page of %s",
+                          part_section_name(section));
 }
 
 /* ---- pages ---- */
@@ -209,6 +208,30 @@ enum err part_page_get(struct part *p, enum part_section section, uint32_t index
     e = part_pages_get(p, &r, 1, ei);
     *out = r.page;
     return e;
+}
+
+/* ---- decoded pages ---- */
+
+static uint64_t page_place(const struct part *p, enum part_section section, uint32_t index)
+{
+    ASSERT(index < p->footer.tables[section].count);
+    return p->footer.tables[section].pages[index].offset;
+}
+
+struct page *part_decoded_find(struct part *p, enum part_section section, uint32_t index)
+{
+    return page_cache_find(p->store->pages, p->decoded_id, page_place(p, section, index));
+}
+
+enum err part_decoded_new(struct part *p, enum part_section section, uint32_t index, size_t size,
+                          struct page **out, struct errinfo *ei)
+{
+    return page_new(p->store->pages, p->decoded_id, page_place(p, section, index), size, out, ei);
+}
+
+struct page *part_decoded_keep(struct part *p, struct page *page)
+{
+    return page_cache_enter(p->store->pages, page);
 }
 
 uint32_t part_page_find(const struct part *p, enum part_section section, uint32_t first,

@@ -35,6 +35,7 @@ struct part {
     char *paths[2];            /* owned */
     struct cached_file files[2];
     uint64_t cache_ids[2];
+    uint64_t decoded_id;           /* of pages in decoded form, see part_decoded_find() */
     struct part_name_entry *names; /* owned, in byte order */
     uint8_t *names_text;           /* owned */
     uint32_t *metric_starts;       /* owned: first series of each metric, and the end */
@@ -81,6 +82,19 @@ static inline struct byte_reader part_page_reader(const struct page *page)
 uint32_t part_page_find(const struct part *p, enum part_section section, uint32_t first,
                         uint32_t count, uint32_t key);
 
+/* ---- decoded pages ----
+ * What a page of the index was decoded into stays in the cache beside the pages: a query of few
+ * series asks every part of the range, and took most of its time to decode thousands of numbers for
+ * the one or two that it needs. */
+
+/* Pinned; NULL when it has to be made. */
+struct page *part_decoded_find(struct part *p, enum part_section section, uint32_t index);
+/* `size` bytes for the caller to fill, aligned for numbers. */
+MUST_USE enum err part_decoded_new(struct part *p, enum part_section section, uint32_t index,
+                                   size_t size, struct page **out, struct errinfo *ei);
+/* Lets others find it. Returns it, or the one that another thread has made meanwhile. */
+struct page *part_decoded_keep(struct part *p, struct page *page);
+
 /* ---- dictionary ---- */
 
 /* Number of a name, or PART_NO_NAME. */
@@ -124,22 +138,30 @@ struct part_entity_page {
 };
 MUST_USE enum err part_entity_page_read(struct part *p, uint32_t index, struct arena *arena,
                                         struct part_entity_page *out, struct errinfo *ei);
-/* Entity numbers of series [first, first + count), which lie in one page of references. */
-MUST_USE enum err part_refs_read(struct part *p, uint32_t page_index, uint32_t *out,
-                                 uint32_t *count, struct errinfo *ei);
+/* Entity numbers of the series of a page of references. */
+struct part_refs {
+    uint32_t first, count;
+    const uint32_t *entities;
+    struct page *page; /* pinned; NULL: none yet */
+};
+/* Moves to the page of `series`, if it is not there; page_release(r->page) at the end, also after
+ * an error. */
+MUST_USE enum err part_refs_seek(struct part *p, uint32_t series, struct part_refs *r,
+                                 struct errinfo *ei);
 /* Number of the metric of a series within __name__, PART_NO_VALUE without one. */
 uint32_t part_metric_of(const struct part *p, uint32_t series);
 
 /* ---- postings ---- */
 
-/* One page of postings: `value_count` values from `first_value` on, counts[i] entities each, one
- * after another in `entities`. Arrays hold PART_POSTINGS_PER_PAGE. */
+/* One page of postings: `value_count` values from `first_value` on; those of value i are
+ * entities[starts[i]] to entities[starts[i + 1] - 1]. */
 struct part_postings_page {
-    uint32_t first_value, value_count, entity_count;
-    uint32_t *counts, *entities;
+    uint32_t first_value, value_count;
+    const uint32_t *starts, *entities;
+    struct page *page; /* pinned */
 };
-MUST_USE enum err part_postings_read(struct part *p, uint32_t index, struct part_postings_page *out,
-                                     struct errinfo *ei);
+MUST_USE enum err part_postings_get(struct part *p, uint32_t index, struct part_postings_page *out,
+                                    struct errinfo *ei);
 
 /* ---- chunk index ---- */
 
@@ -147,7 +169,12 @@ struct part_chunk_page {
     uint32_t first_series, series_count, chunk_count, data_page_count;
     uint32_t *first_chunk;     /* by series, and the end */
     struct part_chunk *chunks; /* times_ms and sample_count not yet filled */
+    struct page *page;         /* pinned, has both; NULL: they are in an arena */
 };
+/* The page, decoded already as a rule; in `scratch` it is decoded if not. */
+MUST_USE enum err part_chunk_page_get(struct part *p, uint32_t index, struct arena *scratch,
+                                      struct part_chunk_page *out, struct errinfo *ei);
+/* Decodes it into the arena. */
 MUST_USE enum err part_chunk_page_read(struct part *p, uint32_t index, struct arena *arena,
                                        struct part_chunk_page *out, struct errinfo *ei);
 

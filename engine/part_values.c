@@ -219,11 +219,13 @@ static enum err find_block(struct part_value_cursor *c, struct str text, uint32_
     return e;
 }
 
-enum err part_value_lower_bound(struct part *p, uint32_t name, struct str text, uint32_t *out,
-                                struct errinfo *ei)
+/* The first value that is not below `text`, and whether it is it. */
+static enum err find_first(struct part *p, uint32_t name, struct str text, uint32_t *out,
+                           bool *is_equal, struct errinfo *ei)
 {
     struct part_value_cursor c;
     uint32_t index = 0, count = p->names[name].value_count;
+    int order = 1;
     enum err e;
 
     part_value_cursor_init(&c, p, name);
@@ -232,31 +234,31 @@ enum err part_value_lower_bound(struct part *p, uint32_t name, struct str text, 
         struct str at;
 
         e = part_value_cursor_get(&c, index, &at, ei);
-        if (e == ERR_OK && str_compare(at, text) >= 0)
+        if (e == ERR_OK && (order = str_compare(at, text)) >= 0)
             break;
     }
     part_value_cursor_done(&c);
-    if (e == ERR_OK)
-        *out = index;
+    *out = index;
+    *is_equal = index < count && order == 0;
     return e;
+}
+
+enum err part_value_lower_bound(struct part *p, uint32_t name, struct str text, uint32_t *out,
+                                struct errinfo *ei)
+{
+    bool is_equal;
+
+    return find_first(p, name, text, out, &is_equal, ei);
 }
 
 enum err part_value_find(struct part *p, uint32_t name, struct str text, uint32_t *out,
                          struct errinfo *ei)
 {
-    struct part_value_cursor c;
     uint32_t index = 0;
-    struct str at;
-    enum err e = part_value_lower_bound(p, name, text, &index, ei);
+    bool is_equal;
+    enum err e = find_first(p, name, text, &index, &is_equal, ei);
 
-    *out = PART_NO_VALUE;
-    if (e != ERR_OK || index == p->names[name].value_count)
-        return e;
-    part_value_cursor_init(&c, p, name);
-    e = part_value_cursor_get(&c, index, &at, ei);
-    if (e == ERR_OK && str_equal(at, text))
-        *out = index;
-    part_value_cursor_done(&c);
+    *out = e == ERR_OK && is_equal ? index : PART_NO_VALUE;
     return e;
 }
 

@@ -7,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/histogram_chunk.h"
 #include "engine/part_store_internal.h"
 
 struct verify {
     struct part *p;
     const _Atomic bool *stop;
-    struct arena arena; /* reset between steps */
+    struct arena arena;      /* reset between steps */
+    struct arena histograms; /* of one chunk */
     struct codec_column {
         int64_t t_ms[CODEC_SAMPLES_MAX];
         double value[CODEC_SAMPLES_MAX];
@@ -201,22 +203,18 @@ static enum err verify_postings(struct verify *v, uint32_t name)
 {
     const struct part_name_entry *n = &v->p->names[name];
     uint32_t *values = ARENA_ARRAY(&v->arena, v->p->footer.info.entity_count, uint32_t);
-    struct part_postings_page page = {
-        .counts = ARENA_ARRAY(&v->arena, PART_POSTINGS_PER_PAGE, uint32_t),
-        .entities = ARENA_ARRAY(&v->arena, PART_POSTINGS_PER_PAGE, uint32_t)};
+    struct part_postings_page page = {.page = NULL};
     uint64_t expected, found = 0, last = 0; /* last: value << 32 | entity, plus 1 */
     enum err e;
 
-    if (values == NULL || page.counts == NULL || page.entities == NULL)
+    if (values == NULL)
         return arena_error(&v->arena, v->ei);
     e = entity_values(v, name, values, &expected);
     for (uint32_t i = 0; i < n->posting_page_count && e == ERR_OK; i++) {
-        uint32_t at = 0;
-
-        e = part_postings_read(v->p, n->posting_page + i, &page, v->ei);
+        e = part_postings_get(v->p, n->posting_page + i, &page, v->ei);
         for (uint32_t k = 0; e == ERR_OK && k < page.value_count; k++) {
-            for (uint32_t j = 0; j < page.counts[k] && e == ERR_OK; j++, at++) {
-                uint32_t value = page.first_value + k, entity = page.entities[at];
+            for (uint32_t j = page.starts[k]; j < page.starts[k + 1] && e == ERR_OK; j++) {
+                uint32_t value = page.first_value + k, entity = page.entities[j];
                 uint64_t key = ((uint64_t)value << 32 | entity) + 1;
 
                 if (key <= last || values[entity] != value)
@@ -225,6 +223,8 @@ static enum err verify_postings(struct verify *v, uint32_t name)
                 found++;
             }
         }
+        page_release(page.page);
+        page.page = NULL;
     }
     if (e == ERR_OK && found != expected)
         e = part_page_corrupt(v->p, PART_SECTION_POSTINGS, n->posting_page, v->ei);
@@ -351,6 +351,37 @@ struct totals {
     int64_t min_time_ms, max_time_ms;
 };
 
+/* The entry says where it is; only errors look it up. */
+static enum err chunk_corrupt(struct verify *v, const struct part_series *s, size_t index)
+{
+    struct part_chunk_list list = {0};
+    uint64_t offset = 0;
+    enum err e;
+
+    arena_reset(&v->arena);
+    e = part_chunks(v->p, &s->series, 1, INT64_MIN, INT64_MAX, &v->arena, &list, v->ei);
+    if (e != ERR_OK)
+        return e;
+    if (index < list.count)
+        offset = list.items[index].page_offset + list.items[index].data_offset;
+    return errinfo_set_at(v->ei, ERR_CORRUPT, v->p->paths[PART_FILE_CHUNKS], offset,
+                          "a column of values of series %" PRIu32 " does not decode", s->series);
+}
+
+/* A series' first histogram cannot know of a sample before it. */
+static enum err verify_histograms(struct verify *v, const struct part_series *s, size_t index,
+                                  struct bytes column)
+{
+    struct histogram *h = NULL;
+    enum err e;
+
+    arena_reset(&v->histograms);
+    e = histogram_chunk_decode(column, s->chunks[index].sample_count, &v->histograms, &h, v->ei);
+    if (e == ERR_OK && index == 0 && histogram_hint_at_border(h->hint) != h->hint)
+        e = ERR_CORRUPT;
+    return e == ERR_CORRUPT ? chunk_corrupt(v, s, index) : e;
+}
+
 static enum err verify_chunk(struct verify *v, const struct part_series *s, size_t index,
                              struct totals *totals)
 {
@@ -360,10 +391,13 @@ static enum err verify_chunk(struct verify *v, const struct part_series *s, size
     for (uint32_t k = 0; k < c->column_count; k++) {
         if (c->column_kind[k] == PART_COLUMN_VALUES &&
             !codec_values_decode(at, c->column_size[k], c->sample_count, v->column->value))
-            return errinfo_set(v->ei, ERR_CORRUPT, 0,
-                               "%s: chunk %zu of series %" PRIu32
-                               ": a column of values does not decode",
-                               v->p->paths[PART_FILE_CHUNKS], index, s->series);
+            return chunk_corrupt(v, s, index);
+        if (c->column_kind[k] == PART_COLUMN_HISTOGRAMS) {
+            enum err e = verify_histograms(v, s, index, (struct bytes){at, c->column_size[k]});
+
+            if (e != ERR_OK)
+                return e;
+        }
         at += c->column_size[k];
     }
     totals->samples += c->sample_count;
@@ -429,9 +463,11 @@ static enum err verify_run(struct verify *v)
     if (v->column == NULL)
         return errinfo_set(v->ei, ERR_NOMEM, 0, "verification");
     arena_init(&v->arena, v->p->store->memory);
+    arena_init(&v->histograms, v->p->store->memory);
     if ((e = verify_index_regions(v)) == ERR_OK && (e = verify_data_pages(v)) == ERR_OK &&
         (e = verify_times(v)) == ERR_OK && (e = verify_names(v)) == ERR_OK)
         e = verify_all_series(v);
+    arena_done(&v->histograms);
     arena_done(&v->arena);
     free(v->column);
     return e;

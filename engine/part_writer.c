@@ -126,6 +126,7 @@ static enum err writer_prepare(struct part_writer *w, const struct part_writer_o
 
     hash_secret_init(&w->secret, 0);
     part_dict_init(&w->dict, w->store->memory, &w->secret);
+    arena_init(&w->temp, w->store->memory);
     info->key = o->key;
     info->id = o->id != 0 ? o->id : w->secret.id;
     info->min_time_ms = INT64_MAX;
@@ -399,6 +400,7 @@ void part_writer_free(struct part_writer *w)
     part_array_done(&w->previous, memory);
     part_array_done(&w->times_table, memory);
     part_group_done(w);
+    arena_done(&w->temp);
     writer_done(&w->prints);
     writer_done(&w->previous_text);
     writer_done(&w->page);

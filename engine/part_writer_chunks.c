@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "engine/codec_histogram.h"
 #include "engine/part_writer_chunks_internal.h"
 
 enum { TIMES_TABLE_MAX = 1 << 18 };
@@ -305,6 +306,7 @@ static enum err chunk_enter(struct part_writer *w, const struct part_chunk_raw *
     w->data_chunks++;
     info->chunk_count++;
     info->sample_count += c->sample_count;
+    info->has_histograms |= memchr(c->column_kind, PART_COLUMN_HISTOGRAMS, c->column_count) != NULL;
     if (c->min_time_ms < info->min_time_ms)
         info->min_time_ms = c->min_time_ms;
     if (c->max_time_ms > info->max_time_ms)
@@ -378,6 +380,81 @@ enum err part_writer_samples(struct part_writer *w, const int64_t *t_ms, const d
         return errinfo_set(ei, ERR_INVALID, 0, "%s: chunk of %zu samples, or times do not ascend",
                            w->names[PART_FILE_INDEX][1], count);
     return note(w, samples_add(w, t_ms, value, (uint32_t)count, ei));
+}
+
+/* `h`, or a copy whose first hint says nothing of a sample before it. */
+static const struct histogram *first_at_border(struct part_writer *w, const struct histogram *h,
+                                               size_t count)
+{
+    struct histogram *copy;
+
+    if (histogram_hint_at_border(h->hint) == h->hint)
+        return h;
+    copy = ARENA_ARRAY(&w->temp, count, struct histogram);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, h, count * sizeof *copy);
+    copy->hint = histogram_hint_at_border(h->hint);
+    return copy;
+}
+
+static enum err histograms_encode(struct part_writer *w, const struct histogram *h, size_t count,
+                                  bool is_first, struct errinfo *ei)
+{
+    const struct histogram *given = is_first ? first_at_border(w, h, count) : h;
+    enum err e;
+
+    writer_reset(&w->column);
+    e = given == NULL ? arena_error(&w->temp, ei)
+                      : codec_histograms_encode(given, count, w->scratch, &w->temp, &w->column);
+    arena_reset(&w->temp);
+    if (e != ERR_OK)
+        return errinfo_set(ei, e, 0, "%s: a column of histograms", w->names[PART_FILE_INDEX][1]);
+    return ERR_OK;
+}
+
+static enum err histograms_add(struct part_writer *w, const int64_t *t_ms,
+                               const struct histogram *h, uint32_t count, struct errinfo *ei)
+{
+    struct part_chunk_raw c = {.sample_count = count,
+                               .min_time_ms = t_ms[0],
+                               .max_time_ms = t_ms[count - 1],
+                               .column_count = 1,
+                               .column_kind = {PART_COLUMN_HISTOGRAMS}};
+    bool is_first = w->has_pending;
+    uint32_t times = 0;
+    uint8_t *at = NULL;
+    enum err e;
+
+    if ((e = chunk_begin(w, c.min_time_ms, c.max_time_ms, count, ei)) != ERR_OK ||
+        (e = times_encode(w, t_ms, count, &times, ei)) != ERR_OK ||
+        (e = histograms_encode(w, h, count, is_first, ei)) != ERR_OK)
+        return e;
+    if (w->column.size > PART_COLUMN_SIZE_MAX)
+        return errinfo_set(ei, ERR_LIMIT, 0, "%s: a column of %zu bytes",
+                           w->names[PART_FILE_INDEX][1], w->column.size);
+    e = data_reserve(w, w->column.size, &at, ei);
+    if (e != ERR_OK)
+        return e;
+    memcpy(at, w->column.data, w->column.size);
+    c.column_size[0] = (uint32_t)w->column.size;
+    return chunk_enter(w, &c, times, ei);
+}
+
+enum err part_writer_histograms(struct part_writer *w, const int64_t *t_ms,
+                                const struct histogram *h, size_t count, struct errinfo *ei)
+{
+    if (count == 0 || count > CODEC_SAMPLES_MAX || !times_ascend(t_ms, count))
+        return errinfo_set(ei, ERR_INVALID, 0,
+                           "%s: chunk of %zu histograms, or times do not ascend",
+                           w->names[PART_FILE_INDEX][1], count);
+    for (size_t i = 0; i < count; i++) {
+        enum err e = histogram_check_layout(&h[i], ei);
+
+        if (e != ERR_OK)
+            return e;
+    }
+    return note(w, histograms_add(w, t_ms, h, (uint32_t)count, ei));
 }
 
 static bool columns_fit(const struct part_chunk_raw *c)

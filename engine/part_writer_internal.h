@@ -140,7 +140,8 @@ struct part_writer {
     bool has_pending, has_series, failed, finished, renaming, published;
     struct part_array previous; /* struct label: the newest series */
     struct byte_writer previous_text;
-    struct byte_writer column; /* the timestamp column at hand */
+    struct byte_writer column; /* the timestamp column at hand, then that of histograms */
+    struct arena temp;         /* of histograms' columns; empty between calls */
     int64_t newest_ms;         /* of the newest series */
 };
 

@@ -183,19 +183,31 @@ static enum err grow_array(struct postings_pool *pool, struct postings *p, struc
     return ERR_OK;
 }
 
-static enum err array_to_bitmap(struct postings_pool *pool, struct postings *p, struct errinfo *ei)
+/* Makes p a bitmap of slots that ascend. */
+static enum err bitmap_new(struct postings_pool *pool, struct postings *p, const uint32_t *slots,
+                           uint32_t count, struct errinfo *ei)
 {
-    roaring_bitmap_t *b = roaring_bitmap_create_with_capacity(1);
+    roaring_bitmap_t *b =
+        roaring_bitmap_create_with_capacity(1 + (slots[count - 1] >> 16) - (slots[0] >> 16));
 
     if (b == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "index: posting list");
-    roaring_bitmap_add_many(b, p->count, p->slots);
-    pool_return(pool, p->size, p->slots);
+    roaring_bitmap_add_many(b, count, slots);
     p->bitmap = b;
     p->form = POSTINGS_BITMAP;
     p->size = 0;
     note_bitmap_size(pool, p);
     return ERR_OK;
+}
+
+static enum err array_to_bitmap(struct postings_pool *pool, struct postings *p, struct errinfo *ei)
+{
+    uint32_t *array = p->slots, class = p->size;
+    enum err e = bitmap_new(pool, p, array, p->count, ei);
+
+    if (e == ERR_OK)
+        pool_return(pool, class, array);
+    return e;
 }
 
 enum err postings_reserve(struct postings_pool *pool, struct postings *p, struct errinfo *ei)
@@ -224,6 +236,34 @@ void postings_add(struct postings_pool *pool, struct postings *p, uint32_t slot)
         i--;
     }
     slots[i] = slot;
+}
+
+enum err postings_fill(struct postings_pool *pool, struct postings *p, const uint32_t *slots,
+                       uint32_t count, struct errinfo *ei)
+{
+    uint32_t class = 0, *array;
+    enum err e;
+
+    ASSERT(p->count == 0 && p->form == POSTINGS_INLINE);
+    if (count <= POSTINGS_INLINE_MAX) {
+        memcpy(p->few, slots, count * sizeof *slots);
+    } else if (count <= POSTINGS_ARRAY_MAX) {
+        while (CLASS_SLOTS[class] < count)
+            class ++;
+        e = pool_take(pool, class, &array, ei);
+        if (e != ERR_OK)
+            return e;
+        memcpy(array, slots, count * sizeof *slots);
+        p->slots = array;
+        p->form = POSTINGS_ARRAY;
+        p->size = class & POSTINGS_SIZE_MASK;
+    } else {
+        e = bitmap_new(pool, p, slots, count, ei);
+        if (e != ERR_OK)
+            return e;
+    }
+    p->count = count;
+    return ERR_OK;
 }
 
 void postings_done(struct postings *p)

@@ -50,6 +50,9 @@ MUST_USE enum err postings_reserve(struct postings_pool *pool, struct postings *
 /* Adds a slot that is not in the list; cheapest when it is the largest. The growth of a bitmap is
  * noted as uncharged memory: CRoaring has no way to refuse it. */
 void postings_add(struct postings_pool *pool, struct postings *p, uint32_t slot);
+/* Fills an empty list with `count` slots, which ascend. Nothing changes on failure. */
+MUST_USE enum err postings_fill(struct postings_pool *pool, struct postings *p,
+                                const uint32_t *slots, uint32_t count, struct errinfo *ei);
 /* Frees a bitmap; arrays go with the pool. */
 void postings_done(struct postings *p);
 

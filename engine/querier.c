@@ -1,10 +1,12 @@
 /*
- * The querier: selection over all shards, samples, and labels. Sorting is in querier_sort.c, label
- * names and values are in querier_names.c.
+ * The querier: its life, samples, and labels. Selection is in querier_select.c, sorting in
+ * querier_sort.c, label names and values are in querier_names.c.
  */
+#include "engine/column_merge_internal.h"
 #include "engine/querier_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -13,19 +15,37 @@
 enum err querier_open(struct engine *e, struct querier **out, struct errinfo *ei)
 {
     struct querier *q = calloc(1, sizeof *q);
+    uint32_t shard_count = engine_shard_count(e);
 
-    if (q == NULL)
+    ASSERT(shard_count <= QUERIER_SHARDS_MAX);
+    if (q != NULL)
+        q->shards = calloc(shard_count, sizeof *q->shards);
+    if (q == NULL || q->shards == NULL) {
+        free(q);
         return errinfo_set(ei, ERR_NOMEM, 0, "querier");
+    }
     q->engine = e;
     q->memory = e->memory;
-    q->shard_count = engine_shard_count(e);
-    ASSERT(q->shard_count <= QUERIER_SHARDS_MAX);
+    q->shard_count = shard_count;
+    mutex_init(&q->lock);
+    str_pool_init(&q->texts, q->memory, engine_hash_secret(e));
+    /* Before an index is seen: whoever replaces one asks the list afterwards. */
+    readers_enter(&e->readers, &q->reader);
+    for (uint32_t i = 0; i < shard_count; i++)
+        q->shards[i].index = shard_index_pin(engine_shard(e, i));
     *out = q;
     return ERR_OK;
 }
 
 void querier_close(struct querier *q)
 {
+    if (q == NULL)
+        return;
+    readers_leave(&q->engine->readers, &q->reader);
+    orphans_done(q);
+    str_pool_done(&q->texts);
+    mutex_done(&q->lock);
+    free(q->shards);
     free(q);
 }
 
@@ -51,6 +71,20 @@ enum err querier_check_stop(const struct querier *q, struct errinfo *ei)
 
 /* ---- by shard ---- */
 
+/* Adds those of `count` items, all of one shard, that are orphans or are not. */
+static void group_fill(struct shard_group *group, const struct series_handle *items,
+                       const uint16_t *order, size_t count, bool orphans)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t slot = items[order[i]].slot;
+
+        if (slot_is_orphan(slot) != orphans)
+            continue;
+        group->slots[group->count] = slot;
+        group->rows[group->count++] = order[i];
+    }
+}
+
 enum err querier_by_shard(struct querier *q, const struct series_handle *items, size_t count,
                           enum err (*run)(void *ctx, const struct shard_group *group,
                                           struct errinfo *ei),
@@ -58,9 +92,10 @@ enum err querier_by_shard(struct querier *q, const struct series_handle *items, 
 {
     struct shard_group group;
     uint16_t order[QUERIER_GROUP_MAX] = {0};
-    uint16_t starts[QUERIER_SHARDS_MAX + 1] = {0}; /* after placing: where the next shard begins */
+    uint16_t starts[QUERIER_SHARDS_MAX + 1]; /* after placing: where the next shard begins */
 
     ASSERT(count <= QUERIER_GROUP_MAX);
+    memset(starts, 0, (q->shard_count + 1) * sizeof starts[0]);
     for (size_t i = 0; i < count; i++) {
         ASSERT(items[i].shard < q->shard_count);
         starts[items[i].shard + 1]++;
@@ -69,123 +104,23 @@ enum err querier_by_shard(struct querier *q, const struct series_handle *items, 
         starts[s + 1] = (uint16_t)(starts[s + 1] + starts[s]);
     for (size_t i = 0; i < count; i++)
         order[starts[items[i].shard]++] = (uint16_t)i;
-    for (size_t i = 0; i < count;) {
+    for (size_t i = 0; i < count; i += group.count) {
+        size_t n = 1;
         enum err e;
 
         group.shard = items[order[i]].shard;
+        while (i + n < count && items[order[i + n]].shard == group.shard)
+            n++;
         group.count = 0;
-        for (; i < count && items[order[i]].shard == group.shard; i++) {
-            group.slots[group.count] = items[order[i]].slot;
-            group.rows[group.count++] = order[i];
-        }
+        group_fill(&group, items, order + i, n, false);
+        group.live_count = group.count;
+        if (group.count < n)
+            group_fill(&group, items, order + i, n, true);
         e = run(ctx, &group, ei);
         if (e != ERR_OK)
             return e;
     }
     return ERR_OK;
-}
-
-void time_filter_keep(void *ctx, const uint32_t *slots, size_t count, bool *keep)
-{
-    const struct time_filter *f = ctx;
-    struct series_meta meta[QUERIER_META_SLICE];
-
-    for (size_t i = 0; i < count; i += QUERIER_META_SLICE) {
-        size_t n = count - i < QUERIER_META_SLICE ? count - i : QUERIER_META_SLICE;
-
-        shard_series_meta(f->shard, slots + i, n, meta);
-        for (size_t k = 0; k < n; k++)
-            keep[i + k] = time_filter_accepts(f->min_time_ms, f->max_time_ms, &meta[k]);
-    }
-}
-
-/* ---- selection ---- */
-
-struct slot_list {
-    uint32_t *slots;
-    size_t count;
-};
-
-static enum err select_slots(struct querier *q, const struct matcher *matchers,
-                             size_t matcher_count, struct arena *scratch, struct slot_list *lists,
-                             size_t *total, struct errinfo *ei)
-{
-    *total = 0;
-    for (uint32_t s = 0; s < q->shard_count; s++) {
-        enum err e = querier_check_stop(q, ei);
-
-        if (e == ERR_OK)
-            e = index_select(querier_index(q, s), matchers, matcher_count, q->stop, scratch,
-                             &lists[s].slots, &lists[s].count, ei);
-        if (e != ERR_OK)
-            return e;
-        *total += lists[s].count;
-    }
-    return ERR_OK;
-}
-
-/* Handles of one shard's slots that may have samples in the range. */
-static enum err give_handles(struct querier *q, uint32_t shard, const struct slot_list *list,
-                             int64_t min_time_ms, int64_t max_time_ms, struct series_list *out,
-                             struct errinfo *ei)
-{
-    struct series_meta meta[QUERIER_META_SLICE];
-
-    for (size_t i = 0; i < list->count; i += QUERIER_META_SLICE) {
-        size_t n = list->count - i < QUERIER_META_SLICE ? list->count - i : QUERIER_META_SLICE;
-        enum err e = querier_check_stop(q, ei);
-
-        if (e != ERR_OK)
-            return e;
-        shard_series_meta(engine_shard(q->engine, shard), list->slots + i, n, meta);
-        for (size_t k = 0; k < n; k++) {
-            if (!time_filter_accepts(min_time_ms, max_time_ms, &meta[k]))
-                continue;
-            out->items[out->count++] = (struct series_handle){.fingerprint = meta[k].fingerprint,
-                                                              .shard = shard,
-                                                              .slot = list->slots[i + k],
-                                                              .generation = meta[k].generation};
-        }
-    }
-    return ERR_OK;
-}
-
-static enum err select_into(struct querier *q, const struct matcher *matchers, size_t matcher_count,
-                            int64_t min_time_ms, int64_t max_time_ms, struct arena *scratch,
-                            struct arena *arena, struct series_list *out, struct errinfo *ei)
-{
-    struct slot_list *lists = arena_calloc(scratch, q->shard_count, sizeof *lists);
-    struct series_list list = {0, NULL};
-    size_t total;
-    enum err e;
-
-    if (lists == NULL)
-        return arena_error(scratch, ei);
-    e = select_slots(q, matchers, matcher_count, scratch, lists, &total, ei);
-    if (e != ERR_OK)
-        return e;
-    list.items = ARENA_ARRAY(arena, total, struct series_handle);
-    if (list.items == NULL)
-        return arena_error(arena, ei);
-    for (uint32_t s = 0; s < q->shard_count && e == ERR_OK; s++)
-        e = give_handles(q, s, &lists[s], min_time_ms, max_time_ms, &list, ei);
-    if (e == ERR_OK)
-        *out = list;
-    return e;
-}
-
-enum err querier_select(struct querier *q, const struct matcher *matchers, size_t matcher_count,
-                        int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
-                        struct series_list *out, struct errinfo *ei)
-{
-    struct arena scratch;
-    enum err e;
-
-    /* Slots and matching tables go before the call returns; they count against the same budget. */
-    arena_init(&scratch, arena->budget);
-    e = select_into(q, matchers, matcher_count, min_time_ms, max_time_ms, &scratch, arena, out, ei);
-    arena_done(&scratch);
-    return e;
 }
 
 /* ---- samples ---- */
@@ -198,21 +133,60 @@ struct read_call {
     struct column *out;
 };
 
+/* What tombstones are matched with: the label sets of some series of a group. */
+struct group_labels {
+    struct querier *q;
+    const struct shard_group *group;
+};
+
+static enum err group_labels_of(void *ctx, const size_t *items, size_t count, struct arena *arena,
+                                struct labels *out, struct errinfo *ei)
+{
+    const struct group_labels *g = ctx;
+    uint32_t slots[QUERIER_READ_BATCH_MAX] = {0};
+    size_t live_count = 0;
+    enum err e;
+
+    for (size_t i = 0; i < count; i++) { /* ascending: orphans come last */
+        slots[i] = g->group->slots[items[i]];
+        live_count += items[i] < g->group->live_count;
+    }
+    e = index_labels(querier_index(g->q, g->group->shard), slots, live_count, arena, out, ei);
+    if (e == ERR_OK && live_count < count)
+        e = orphans_labels(g->q, g->group->shard, slots + live_count, count - live_count, arena,
+                           out + live_count, ei);
+    return e;
+}
+
 static enum err read_group(void *ctx, const struct shard_group *group, struct errinfo *ei)
 {
     const struct read_call *c = ctx;
     struct column columns[QUERIER_READ_BATCH_MAX];
-    uint16_t generations[QUERIER_READ_BATCH_MAX];
+    struct file_read_item items[QUERIER_READ_BATCH_MAX];
+    struct group_labels labels = {c->q, group};
+    const struct shard_read read = {.items = items,
+                                    .count = group->count,
+                                    .min_time_ms = c->min_time_ms,
+                                    .max_time_ms = c->max_time_ms,
+                                    .labels_of = group_labels_of,
+                                    .ctx = &labels,
+                                    .arena = c->arena};
     enum err e = querier_check_stop(c->q, ei);
 
     if (e != ERR_OK)
         return e;
-    for (size_t i = 0; i < group->count; i++)
-        generations[i] = c->items[group->rows[i]].generation;
-    e = shard_read(engine_shard(c->q->engine, group->shard), group->slots, generations,
-                   group->count, c->min_time_ms, c->max_time_ms, c->arena, columns, ei);
-    for (size_t i = 0; i < group->count && e == ERR_OK; i++)
+    for (size_t i = 0; i < group->count; i++) {
+        const struct series_handle *h = &c->items[group->rows[i]];
+
+        items[i] = (struct file_read_item){
+            h->fingerprint, i < group->live_count ? h->slot : UINT32_MAX, h->generation};
+    }
+    e = shard_read(engine_shard(c->q->engine, group->shard), &read, columns, ei);
+    for (size_t i = 0; i < group->count && e == ERR_OK; i++) {
+        if (!column_take_starts(&columns[i], c->arena))
+            e = arena_error(c->arena, ei);
         c->out[group->rows[i]] = columns[i];
+    }
     return e;
 }
 
@@ -241,8 +215,12 @@ static enum err labels_group(void *ctx, const struct shard_group *group, struct 
     enum err e = querier_check_stop(c->q, ei);
 
     if (e == ERR_OK)
-        e = index_labels(querier_index(c->q, group->shard), group->slots, group->count, c->arena,
-                         sets, ei);
+        e = index_labels(querier_index(c->q, group->shard), group->slots, group->live_count,
+                         c->arena, sets, ei);
+    if (e == ERR_OK && group->live_count < group->count)
+        e = orphans_labels(c->q, group->shard, group->slots + group->live_count,
+                           group->count - group->live_count, c->arena, sets + group->live_count,
+                           ei);
     for (size_t i = 0; i < group->count && e == ERR_OK; i++)
         c->out[group->rows[i]] = sets[i];
     return e;
@@ -273,8 +251,16 @@ static enum err values_group(void *ctx, const struct shard_group *group, struct 
 {
     const struct values_call *c = ctx;
 
-    index_values_of_rows(querier_index(c->q, group->shard), group->slots, group->rows, group->count,
-                         c->names, c->name_count, c->out);
+    index_values_of_rows(querier_index(c->q, group->shard), group->slots, group->rows,
+                         group->live_count, c->names, c->name_count, c->out);
+    if (group->live_count < group->count) {
+        enum err e = orphans_values(
+            c->q, group->shard, group->slots + group->live_count, group->rows + group->live_count,
+            group->count - group->live_count, c->names, c->name_count, c->out, ei);
+
+        if (e != ERR_OK)
+            return e;
+    }
     return querier_check_stop(c->q, ei);
 }
 

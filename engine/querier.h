@@ -20,6 +20,7 @@
 #include "engine/labels.h"
 
 struct engine;
+struct histogram;
 struct querier;
 
 enum { QUERIER_READ_BATCH_MAX = 512 };
@@ -29,7 +30,7 @@ enum { QUERIER_READ_BATCH_MAX = 512 };
 struct series_handle {
     struct hash128 fingerprint; /* of the canonical label set: identity across shards and sources */
     uint32_t shard;
-    uint32_t slot; /* dense in the shard */
+    uint32_t slot; /* the querier's own: says nothing outside of it */
     uint16_t generation;
 };
 
@@ -43,11 +44,16 @@ struct series_list {
 struct column {
     size_t count;
     const int64_t *t_ms;
-    const double *value;
+    const double *value; /* of a histogram: its sum, so that staleness markers look alike */
+    /* NULL: all samples are floats. Else one pointer a sample, NULL where it is a float. Histograms
+     * may share layouts and are nobody's to change: histogram_copy() first. */
+    const struct histogram *const *histogram;
+    /* Since when each sample has counted, 0: not known. NULL: known of none. */
+    const int64_t *start_ms;
 };
 
 MUST_USE enum err querier_open(struct engine *e, struct querier **out, struct errinfo *ei);
-void querier_close(struct querier *q);
+void querier_close(struct querier *q); /* Accepts NULL. */
 /* Long calls look at `*stop` between slices and end with ERR_CANCELED once it is true. May be NULL
  * (never stops). Set before the first call; borrowed until querier_close(). */
 void querier_set_stop(struct querier *q, const _Atomic bool *stop);
@@ -56,8 +62,9 @@ void querier_set_deadline(struct querier *q, uint64_t mono_ns);
 
 /*
  * Series that match all of `matchers` and may have a sample in [min_time_ms, max_time_ms] (both
- * inclusive; a superset is allowed, by chunk bounds). In no particular order; sort with
- * querier_sort(). matcher_count 0 selects everything. ERR_LIMIT when the arena's budget is spent.
+ * inclusive; a superset is allowed, by bounds of chunks and files). In no particular order; sort
+ * with querier_sort(). matcher_count 0 selects everything. ERR_LIMIT when the arena's budget is
+ * spent.
  */
 MUST_USE enum err querier_select(struct querier *q, const struct matcher *matchers,
                                  size_t matcher_count, int64_t min_time_ms, int64_t max_time_ms,
@@ -66,7 +73,9 @@ MUST_USE enum err querier_select(struct querier *q, const struct matcher *matche
 MUST_USE enum err querier_sort(struct querier *q, struct series_list *list, struct errinfo *ei);
 
 /* Samples in [min_time_ms, max_time_ms] of `count` <= QUERIER_READ_BATCH_MAX series. out[i] belongs
- * to items[i]; a series that has ended since has an empty column. */
+ * to items[i]. Everything that was written before the querier was opened is there, wherever it lies
+ * by now; ERR_CORRUPT with file and offset when it cannot be read. Cheapest in the order in which
+ * querier_select() gave them. */
 MUST_USE enum err querier_read(struct querier *q, const struct series_handle *items, size_t count,
                                int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
                                struct column *out, struct errinfo *ei);
@@ -75,7 +84,7 @@ MUST_USE enum err querier_labels(struct querier *q, const struct series_handle *
                                  struct arena *arena, struct labels *out, struct errinfo *ei);
 /* Only the values of `name_count` labels: out[i * name_count + k] is series i's value of names[k],
  * empty when it has none. Strings are borrowed from the querier until it is closed: equal values of
- * one shard share a pointer, and nothing is copied. */
+ * one shard share a pointer as a rule. */
 MUST_USE enum err querier_label_values_of(struct querier *q, const struct series_handle *items,
                                           size_t count, const struct str *names, size_t name_count,
                                           struct str *out, struct errinfo *ei);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "engine/querier_internal.h"
 
 struct gather {
@@ -19,6 +20,7 @@ struct gather {
     int64_t min_time_ms, max_time_ms;
     struct arena found_arena; /* holds found */
     struct arena scratch;     /* reset for every shard */
+    struct str_pool texts;    /* out of parts */
     struct str *found;
     size_t count, capacity;
     struct errinfo *ei;
@@ -36,12 +38,14 @@ static void gather_init(struct gather *g, struct querier *q, const struct matche
                          .ei = ei};
     arena_init(&g->found_arena, budget);
     arena_init(&g->scratch, budget);
+    str_pool_init(&g->texts, budget, engine_hash_secret(q->engine));
 }
 
 static void gather_done(struct gather *g)
 {
     arena_done(&g->found_arena);
     arena_done(&g->scratch);
+    str_pool_done(&g->texts);
 }
 
 static enum err gather_add(struct gather *g, const struct str *texts, size_t count)
@@ -236,6 +240,102 @@ static enum err gather_all(struct gather *g, uint32_t shard, const struct str *n
     return e == ERR_OK ? gather_add(g, texts, count) : e;
 }
 
+/* ---- parts ---- */
+
+/* Adds a string that goes with the scratch arena. */
+static enum err gather_text(struct gather *g, struct str text)
+{
+    bool is_new;
+
+    if (text.size == 0)
+        return ERR_OK;
+    if (!str_pool_intern(&g->texts, &text, &is_new))
+        return arena_error(&g->texts.arena, g->ei);
+    return is_new ? gather_add(g, &text, 1) : ERR_OK;
+}
+
+/* name NULL: label names. */
+static enum err part_gather_all(struct gather *g, struct part *p, const struct str *name)
+{
+    struct str_list list = {0, NULL};
+    enum err e = name == NULL ? part_label_names(p, &g->scratch, &list, g->ei)
+                              : part_label_values(p, *name, &g->scratch, &list, g->ei);
+
+    for (size_t i = 0; i < list.count && e == ERR_OK; i++)
+        e = gather_text(g, list.items[i]);
+    return e;
+}
+
+static enum err part_gather_names(struct gather *g, struct part *p, const uint32_t *series,
+                                  size_t count)
+{
+    struct labels sets[QUERIER_GROUP_MAX];
+    enum err e = part_labels(p, series, count, &g->scratch, sets, g->ei);
+
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+        for (size_t k = 0; k < sets[i].count && e == ERR_OK; k++)
+            e = gather_text(g, sets[i].items[k].name);
+    }
+    return e;
+}
+
+static enum err part_gather_values(struct gather *g, struct part *p, const uint32_t *series,
+                                   size_t count, struct str name)
+{
+    struct str values[QUERIER_GROUP_MAX];
+    enum err e = part_values_of(p, series, count, &name, 1, &g->scratch, values, g->ei);
+
+    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+        if (i == 0 || values[i].data != values[i - 1].data) /* equal values share a pointer */
+            e = gather_text(g, values[i]);
+    }
+    return e;
+}
+
+static enum err part_gather_selected(struct gather *g, struct part *p, const struct str *name)
+{
+    enum err e = ERR_OK;
+
+    for (size_t k = 0; k < g->set_count && e == ERR_OK; k++) {
+        uint32_t *series = NULL;
+        size_t count = 0;
+
+        e = part_select(p, g->sets[k].items, g->sets[k].count, g->q->stop, &g->scratch, &series,
+                        &count, g->ei);
+        for (size_t i = 0; i < count && e == ERR_OK; i += QUERIER_GROUP_MAX) {
+            size_t n = count - i < QUERIER_GROUP_MAX ? count - i : QUERIER_GROUP_MAX;
+            struct arena_mark mark = arena_mark_get(&g->scratch);
+
+            e = name == NULL ? part_gather_names(g, p, series + i, n)
+                             : part_gather_values(g, p, series + i, n, *name);
+            arena_mark_return(&g->scratch, mark);
+            if (e == ERR_OK)
+                e = querier_check_stop(g->q, g->ei);
+        }
+    }
+    return e;
+}
+
+static enum err gather_parts(struct gather *g, uint32_t shard, const struct str *name)
+{
+    struct file_set *files = shard_files(engine_shard(g->q->engine, shard));
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; files != NULL && i < files->part_count && e == ERR_OK; i++) {
+        struct part_source *p = files->parts[i];
+
+        if (!part_source_overlaps(p, g->min_time_ms, g->max_time_ms))
+            continue;
+        arena_reset(&g->scratch);
+        e = querier_check_stop(g->q, g->ei);
+        if (e == ERR_OK)
+            e = g->set_count == 0 ? part_gather_all(g, p->part, name)
+                                  : part_gather_selected(g, p->part, name);
+    }
+    file_set_unref(files);
+    return e;
+}
+
 /* name NULL: label names. */
 static enum err gather_shards(struct gather *g, const struct str *name)
 {
@@ -248,6 +348,8 @@ static enum err gather_shards(struct gather *g, const struct str *name)
             e = gather_selected_names(g, s);
         else if (e == ERR_OK)
             e = gather_selected_values(g, s, *name);
+        if (e == ERR_OK)
+            e = gather_parts(g, s, name);
         if (e != ERR_OK)
             return e;
         arena_reset(&g->scratch);

@@ -13,7 +13,7 @@
  * and labels_compare()'s order is the order of these code strings. A column that all series have
  * needs only the ranks; one with a single value then takes no bits at all. The codes are packed
  * into words, the first word is sorted by radix, and only runs that it leaves equal look at the
- * others.
+ * others. What the codes have beyond the words is compared as label sets.
  *
  * Memory while it runs: 4 bytes a value of the dictionaries involved and 32 to 60 bytes a series.
  */
@@ -21,14 +21,13 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/querier_internal.h"
+#include "engine/label_key_internal.h"
+#include "engine/querier_sort_internal.h"
 
 enum {
     SORT_SMALL_MAX = 64, /* shorter lists are sorted by their label sets */
-    SORT_WORDS_MAX = 4,  /* what the codes have beyond is compared as label sets */
     SORT_STOP_SLICE = 16384,
     SORT_PREFETCH = 16,
-    WORD_BITS = 64,
     DIGIT_BITS = 8,
     DIGIT_COUNT = 1 << DIGIT_BITS,
 };
@@ -74,7 +73,7 @@ struct sort {
     uint32_t *slots, *order;  /* grouped by shard: slots, and where they stand in the list */
     struct column_plan *columns;
     uint32_t column_count;
-    uint32_t word_count;     /* 1 .. SORT_WORDS_MAX */
+    uint32_t word_count;     /* 1 .. LABEL_KEY_WORDS_MAX */
     bool is_cut;             /* codes did not fit: equal keys say nothing yet */
     struct sort_item *items; /* by index in the list */
     uint64_t *rest;          /* (word_count - 1) further words each, by index in the list */
@@ -292,11 +291,6 @@ static enum err rank_column(struct sort *s, struct column_plan *column, const st
     return querier_check_stop(s->q, s->ei);
 }
 
-static uint32_t bits_for(uint64_t largest)
-{
-    return largest == 0 ? 0 : 64U - (uint32_t)__builtin_clzll(largest);
-}
-
 static enum err plan_columns(struct sort *s)
 {
     struct name_use *uses = NULL;
@@ -320,13 +314,14 @@ static enum err plan_columns(struct sort *s)
         }
         e = rank_column(s, c, uses + first, i - first);
         c->universal = c->present == s->list->count;
-        c->bits = bits_for(c->universal ? c->value_count - 1U : c->value_count + UINT64_C(1));
+        c->bits = label_key_bits(c->universal ? c->value_count - 1U : c->value_count + UINT64_C(1));
         total_bits += c->bits;
         s->column_count++;
     }
-    s->is_cut = total_bits > (uint64_t)SORT_WORDS_MAX * WORD_BITS;
-    s->word_count =
-        s->is_cut ? SORT_WORDS_MAX : (uint32_t)((total_bits + WORD_BITS - 1) / WORD_BITS);
+    s->is_cut = total_bits > (uint64_t)LABEL_KEY_WORDS_MAX * LABEL_KEY_WORD_BITS;
+    s->word_count = s->is_cut
+                        ? LABEL_KEY_WORDS_MAX
+                        : (uint32_t)((total_bits + LABEL_KEY_WORD_BITS - 1) / LABEL_KEY_WORD_BITS);
     if (s->word_count == 0)
         s->word_count = 1;
     return e;
@@ -334,29 +329,12 @@ static enum err plan_columns(struct sort *s)
 
 /* ---- second pass: keys ---- */
 
-struct key_writer {
-    uint64_t words[SORT_WORDS_MAX];
-    uint32_t bit; /* written so far; what does not fit is dropped */
-};
-
-static void key_put(struct key_writer *k, uint64_t code, uint32_t bits)
+/* A code that is too large is that of a universal column that is missing: see known_name(). */
+static void key_put(struct label_key *k, uint64_t code, uint32_t bits)
 {
     uint64_t largest = (UINT64_C(1) << bits) - 1; /* bits <= 33 */
-    uint32_t word = k->bit / WORD_BITS;
-    uint32_t room = WORD_BITS - k->bit % WORD_BITS;
 
-    k->bit += bits;
-    if (bits == 0 || word >= SORT_WORDS_MAX)
-        return;
-    if (code > largest) /* a universal column is missing: again see known_name() */
-        code = largest;
-    if (bits <= room) {
-        k->words[word] |= code << (room - bits);
-        return;
-    }
-    k->words[word] |= code >> (bits - room);
-    if (word + 1 < SORT_WORDS_MAX)
-        k->words[word + 1] = code << (WORD_BITS - (bits - room));
+    label_key_put(k, code > largest ? largest : code, bits);
 }
 
 static void write_key(void *ctx, const struct index_series *series)
@@ -364,7 +342,7 @@ static void write_key(void *ctx, const struct index_series *series)
     struct visit *v = ctx;
     struct sort *s = v->sort;
     uint32_t index = s->order[v->first + series->item];
-    struct key_writer k = {{0}, 0};
+    struct label_key k = {{0}, 0};
     uint32_t column = 0;
 
     for (uint32_t i = 0; i < series->name_count; i++) {
@@ -434,7 +412,7 @@ static enum err radix_sort(struct sort *s)
         return arena_error(&s->buffers[1], s->ei);
     for (size_t i = 1; i < count; i++)
         differs |= s->items[i].key ^ s->items[0].key;
-    for (uint32_t shift = 0; shift < WORD_BITS; shift += DIGIT_BITS) {
+    for (uint32_t shift = 0; shift < LABEL_KEY_WORD_BITS; shift += DIGIT_BITS) {
         struct sort_item *swap = s->items;
         enum err e;
 
@@ -456,14 +434,10 @@ static int compare_rest(const void *a, const void *b, void *ctx)
 {
     const struct sort *s = ctx;
     size_t words = s->word_count - 1;
-    const uint64_t *x = s->rest + ((const struct sort_item *)a)->index * words;
-    const uint64_t *y = s->rest + ((const struct sort_item *)b)->index * words;
 
-    for (size_t i = 0; i < words; i++) {
-        if (x[i] != y[i])
-            return x[i] < y[i] ? -1 : 1;
-    }
-    return 0;
+    return label_key_compare_rest(s->rest + ((const struct sort_item *)a)->index * words,
+                                  s->rest + ((const struct sort_item *)b)->index * words,
+                                  s->word_count);
 }
 
 static void sort_runs(struct sort *s)
@@ -520,14 +494,16 @@ static int compare_labelled(const void *a, const void *b)
                           &((const struct labelled *)b)->labels);
 }
 
-static enum err sort_by_label_sets(struct querier *q, struct series_handle *items, size_t count,
-                                   struct errinfo *ei)
+enum err querier_sort_by_sets(struct querier *q, struct series_handle *items, size_t count,
+                              struct errinfo *ei)
 {
     struct arena arena;
     struct labelled *pairs;
     struct labels *sets;
     enum err e;
 
+    if (count < 2)
+        return ERR_OK;
     arena_init(&arena, q->memory);
     pairs = ARENA_ARRAY(&arena, count, struct labelled);
     sets = ARENA_ARRAY(&arena, count, struct labels);
@@ -562,7 +538,7 @@ static enum err sort_cut_runs(struct sort *s)
         while (end < s->list->count && keys_equal(s, &s->items[i], &s->items[end]))
             end++;
         if (end - i > 1)
-            e = sort_by_label_sets(s->q, s->list->items + i, end - i, s->ei);
+            e = querier_sort_by_sets(s->q, s->list->items + i, end - i, s->ei);
         i = end;
     }
     return e;
@@ -591,7 +567,7 @@ static enum err run(struct sort *s)
     return e;
 }
 
-enum err querier_sort(struct querier *q, struct series_list *list, struct errinfo *ei)
+enum err querier_sort_live(struct querier *q, struct series_list *list, struct errinfo *ei)
 {
     struct sort s = {.q = q, .list = list, .ei = ei};
     enum err e;
@@ -599,7 +575,7 @@ enum err querier_sort(struct querier *q, struct series_list *list, struct errinf
     if (list->count < 2)
         return ERR_OK;
     if (list->count <= SORT_SMALL_MAX)
-        return sort_by_label_sets(q, list->items, list->count, ei);
+        return querier_sort_by_sets(q, list->items, list->count, ei);
     if (list->count > UINT32_MAX)
         return errinfo_set(ei, ERR_LIMIT, 0, "more than 2^32 series");
     arena_init(&s.arena, q->memory);

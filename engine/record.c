@@ -8,6 +8,7 @@
  *   00iiiiii   the integer i, no bytes
  *   010ssnnn   n + 1 bytes: zigzag integer, little-endian, at exponent s
  *   01100000   8 bytes: the raw bits
+ *   01100001   a varint size and as many bytes: a packed histogram, in mixed records only
  */
 #include "engine/record_internal.h"
 
@@ -21,6 +22,8 @@ enum {
     TAG_INTEGER_COUNT = 64,
     TAG_SCALED = 0x40,
     TAG_RAW = 0x60,
+    TAG_HISTOGRAM = 0x61,
+    SIZE_BYTES_MAX = 5,     /* of a histogram's size */
     REF_RUN_GENERATION = 1, /* a generation follows */
     REF_RUN_STEP = 2,       /* slots go up by one; else they repeat */
     REF_BYTES_MAX = 10 + 3 + 10,
@@ -236,6 +239,43 @@ static inline size_t put_value(uint8_t *p, const struct log_entry *e, uint8_t *t
     return size;
 }
 
+struct bytes record_entry_histogram(const struct log_entry *e)
+{
+    const uint8_t *at = (const uint8_t *)(uintptr_t)e->bits; /* NOLINT(performance-no-int-to-ptr) */
+    struct byte_reader in = reader_init(at, SIZE_BYTES_MAX);
+    uint64_t size = reader_varint(&in);
+
+    return (struct bytes){in.pos, (size_t)size};
+}
+
+/* As write_values(), one at a time: a histogram may be of any size. */
+static void write_mixed_values(struct byte_writer *out, const struct log_segment *first,
+                               size_t count)
+{
+    size_t tags_at = out->size;
+
+    if (writer_reserve(out, count) == NULL)
+        return;
+    out->size += count;
+    for (const struct log_segment *seg = first; seg != NULL; seg = seg->next) {
+        for (uint32_t i = 0; i < seg->count && !out->failed; i++) {
+            const struct log_entry *e = &seg->items[i];
+
+            if (record_entry_is_histogram(e)) {
+                struct bytes packed = record_entry_histogram(e);
+
+                out->data[tags_at++] = TAG_HISTOGRAM;
+                writer_varint(out, packed.size);
+                writer_append(out, packed.data, packed.size);
+                continue;
+            }
+            uint8_t *p = writer_reserve(out, sizeof e->bits);
+            if (p != NULL)
+                out->size += put_value(p, e, &out->data[tags_at++]);
+        }
+    }
+}
+
 /* The tags' room is reserved first, the value bytes grow behind it. */
 static void write_values(struct byte_writer *out, const struct log_segment *first, size_t count)
 {
@@ -256,9 +296,10 @@ static void write_values(struct byte_writer *out, const struct log_segment *firs
     }
 }
 
-void record_samples_write(struct byte_writer *out, const struct log_segment *first)
+void record_samples_write(struct byte_writer *out, enum record_type type,
+                          const struct log_segment *first)
 {
-    size_t at = record_begin(out, RECORD_SAMPLES), count = 0;
+    size_t at = record_begin(out, type), count = 0;
     size_t body = out->size, refs_end, times_end;
 
     for (const struct log_segment *seg = first; seg != NULL; seg = seg->next)
@@ -270,7 +311,10 @@ void record_samples_write(struct byte_writer *out, const struct log_segment *fir
     refs_end = out->size;
     write_times(out, first);
     times_end = out->size;
-    write_values(out, first, count);
+    if (type == RECORD_MIXED || type == RECORD_LATE_MIXED)
+        write_mixed_values(out, first, count);
+    else
+        write_values(out, first, count);
     if (out->failed)
         return;
     put_le32(out, body, count);
@@ -369,7 +413,7 @@ static bool read_refs(struct byte_reader in, struct log_entry *out, size_t count
         for (uint64_t i = 0; i < run; i++, done++) {
             out[done].slot = (uint32_t)(slot + i * step);
             out[done].generation = (uint16_t)generation;
-            out[done].scale = out[done].zero = 0;
+            out[done].scale = out[done].is_late = 0;
         }
         expected = slot + (run - 1) * step + 1;
     }
@@ -422,9 +466,24 @@ static inline bool read_value(struct byte_reader *in, uint8_t tag, uint64_t *bit
     return true;
 }
 
-bool record_samples_read(struct bytes body, struct log_entry *out, size_t count)
+/* Steps over a histogram and notes where it stands. */
+static bool read_histogram(struct byte_reader *in, struct log_entry *out)
 {
-    struct byte_reader in = reader_init(body.data, body.size);
+    const uint8_t *at = in->pos;
+    uint64_t size = reader_varint(in);
+
+    /* Longer spellings of the size would not be read again as this one was. */
+    if (in->failed || in->pos - at > SIZE_BYTES_MAX || size > reader_left(in))
+        return false;
+    out->scale = RECORD_SCALE_HISTOGRAM;
+    out->bits = (uintptr_t)at;
+    return reader_take(in, (size_t)size) != NULL;
+}
+
+bool record_samples_read(const struct record *record, struct log_entry *out, size_t count)
+{
+    struct byte_reader in = reader_init(record->body.data, record->body.size);
+    bool is_mixed = record->type == RECORD_MIXED || record->type == RECORD_LATE_MIXED;
     uint32_t n = reader_le32(&in), refs_size = reader_le32(&in), times_size = reader_le32(&in);
     const uint8_t *refs = reader_take(&in, refs_size), *times = reader_take(&in, times_size);
     const uint8_t *tags = reader_take(&in, n);
@@ -432,8 +491,12 @@ bool record_samples_read(struct bytes body, struct log_entry *out, size_t count)
     if (in.failed || n != count || !read_refs(reader_init(refs, refs_size), out, count) ||
         !read_times(reader_init(times, times_size), out, count))
         return false;
-    for (size_t i = 0; i < count; i++)
-        if (!read_value(&in, tags[i], &out[i].bits))
+    for (size_t i = 0; i < count; i++) {
+        bool ok = is_mixed && tags[i] == TAG_HISTOGRAM ? read_histogram(&in, &out[i])
+                                                       : read_value(&in, tags[i], &out[i].bits);
+
+        if (!ok)
             return false;
+    }
     return reader_left(&in) == 0;
 }

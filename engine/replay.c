@@ -12,12 +12,14 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "engine/engine_internal.h"
+#include "engine/ended_internal.h"
+#include "engine/histogram_pack_internal.h"
 #include "engine/labels.h"
 
 enum {
     HELD_SAMPLES_MAX = 1 << 18, /* per shard, 6 MiB: ten seconds of a busy shard */
-    LABEL_COUNT_MAX = 65536,    /* of one definition; the door refuses far fewer bytes */
+    HELD_HISTOGRAM_BYTES_MAX = 16 << 20,
+    LABEL_COUNT_MAX = 65536, /* of one definition; the door refuses far fewer bytes */
     DEFINITION_GROUP = 32,
     SLOTS_BURNT_MAX = 65536, /* slots that no definition used, when memory was short */
 };
@@ -33,6 +35,8 @@ struct replay_frame {
     struct byte_writer last_labels;
     bool any_new;          /* it defined a series */
     uint64_t sequence_end; /* one above its last entry */
+    /* It begins at or below the covered sequence: what it says of unknown series is history. */
+    bool is_border;
 };
 
 /* ---- memory ---- */
@@ -77,31 +81,139 @@ static void note_slot(struct shard *s, uint32_t slot)
         s->unknown_slot_end = slot + 1;
 }
 
+/* What a late sample has come to. */
+static enum err count_late(struct shard *s, enum late_outcome outcome)
+{
+    switch (outcome) {
+    case LATE_STORED:
+        s->replayed_samples++;
+        return ERR_OK;
+    case LATE_REPEAT:
+    case LATE_DUPLICATE:
+        return ERR_OK; /* of a file, or damage elsewhere: the first one stays */
+    case LATE_NO_MEMORY:
+        break;
+    }
+    return ERR_NOMEM;
+}
+
+/* Whether an entry that is not newer than its series' newest is to go to the late samples; else it
+ * is counted. */
+static bool is_for_late(struct shard *s, const struct log_entry *entry)
+{
+    if (entry->is_late)
+        return true;
+    /* The series' newest came out of the files of a seal that took this one too; in a shard that
+     * was never sealed no writer queues such a sample. */
+    if (s->covered_sequence > 0)
+        s->sealed_samples++;
+    else
+        s->stale_samples++;
+    return false;
+}
+
+static enum err apply_histogram(struct shard *s, struct series *series,
+                                const struct log_entry *entry)
+{
+    struct bytes packed = record_entry_histogram(entry);
+    struct byte_reader in = reader_init(packed.data, packed.size);
+    struct histogram_sample h = {.t_ms = entry->t_ms, .packed = packed};
+    struct histogram value;
+    struct arena arena;
+    enum err e;
+
+    arena_init(&arena, NULL);
+    e = histogram_unpack(&in, NULL, &arena, &value);
+    if (e == ERR_OK && reader_left(&in) > 0)
+        e = ERR_CORRUPT;
+    if (e == ERR_OK) {
+        h.value = &value;
+        h.bits = histogram_packed_bits(packed);
+        if (entry->t_ms <= series->newest_ms) {
+            e = count_late(s, shard_store_late_histogram(s, entry->slot, series, &h));
+        } else {
+            e = shard_store_histogram(s, entry->slot, series, &h) ? ERR_OK : ERR_NOMEM;
+            s->replayed_samples += e == ERR_OK;
+        }
+    }
+    arena_done(&arena);
+    return e;
+}
+
+/* A late sample may be the newest when damage took the others: then it goes to the open chunk, as
+ * any other. */
 static enum err apply_sample(struct shard *s, struct series *series, const struct log_entry *entry,
                              struct shard_change *change)
 {
-    if (entry->t_ms <= series->newest_ms || entry->t_ms < CHUNK_TIME_MIN_MS ||
-        entry->t_ms > CHUNK_TIME_MAX_MS) {
+    if (entry->t_ms < CHUNK_TIME_MIN_MS || entry->t_ms > CHUNK_TIME_MAX_MS) {
         s->stale_samples++; /* no writer queues these */
         return ERR_OK;
     }
+    if (entry->t_ms <= series->newest_ms && !is_for_late(s, entry))
+        return ERR_OK;
+    if (UNLIKELY(record_entry_is_histogram(entry)))
+        return apply_histogram(s, series, entry);
+    if (entry->t_ms <= series->newest_ms)
+        return count_late(s, shard_store_late(s, entry->slot, series, entry->t_ms, entry->bits));
     if (!shard_store(s, series, entry->t_ms, entry->bits, change))
         return ERR_NOMEM;
     s->replayed_samples++;
     return ERR_OK;
 }
 
+/* Has a held entry point to a copy of its histogram, size included; false when memory is refused.
+ */
+static bool held_histogram_copy(struct shard *s, struct log_entry *entry)
+{
+    struct bytes packed = record_entry_histogram(entry);
+    size_t size = (size_t)(packed.data - (const uint8_t *)(uintptr_t)entry->bits) + packed.size;
+    uint8_t *copy;
+
+    if (size > HELD_HISTOGRAM_BYTES_MAX - s->held.histogram_bytes ||
+        (s->memory != NULL && budget_charge(s->memory, size, NULL) != ERR_OK))
+        return false;
+    copy = malloc(size);
+    if (copy == NULL) {
+        if (s->memory != NULL)
+            budget_release(s->memory, size);
+        return false;
+    }
+    memcpy(copy, packed.data + packed.size - size, size);
+    s->held.histogram_bytes += size;
+    s->held_bytes += size;
+    entry->bits = (uintptr_t)copy;
+    return true;
+}
+
+static void held_drop(struct shard *s, const struct log_entry *entry)
+{
+    struct bytes packed;
+    size_t size;
+
+    if (!record_entry_is_histogram(entry))
+        return;
+    packed = record_entry_histogram(entry);
+    size = (size_t)(packed.data - (const uint8_t *)(uintptr_t)entry->bits) + packed.size;
+    free((void *)(uintptr_t)entry->bits); /* NOLINT(performance-no-int-to-ptr) */
+    s->held.histogram_bytes -= size;
+    s->held_bytes -= size;
+    if (s->memory != NULL)
+        budget_release(s->memory, size);
+}
+
 static void hold_sample(struct shard *s, const struct log_entry *entry)
 {
     struct held_samples *held = &s->held;
+    struct log_entry own = *entry;
 
     note_slot(s, entry->slot);
     if (held->count >= HELD_SAMPLES_MAX ||
-        !grow_entries(s, &held->items, &held->capacity, held->count + 1)) {
+        !grow_entries(s, &held->items, &held->capacity, held->count + 1) ||
+        (record_entry_is_histogram(entry) && !held_histogram_copy(s, &own))) {
         count_unknown(s, entry->slot);
         return;
     }
-    held->items[held->count++] = *entry;
+    held->items[held->count++] = own;
 }
 
 static struct series *series_of(struct shard *s, const struct log_entry *entry)
@@ -120,10 +232,12 @@ static enum err apply_held(struct shard *s, struct shard_change *change)
     for (size_t i = 0; i < s->held.count; i++) {
         struct series *series = series_of(s, &s->held.items[i]);
 
-        if (series == NULL || e != ERR_OK)
+        if (series == NULL || e != ERR_OK) {
             s->held.items[kept++] = s->held.items[i];
-        else
-            e = apply_sample(s, series, &s->held.items[i], change);
+            continue;
+        }
+        e = apply_sample(s, series, &s->held.items[i], change);
+        held_drop(s, &s->held.items[i]);
     }
     s->held.count = kept;
     return e;
@@ -143,31 +257,43 @@ static inline void prefetch_ahead(const struct shard *s, const struct log_entry 
         __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_tail), 1);
 }
 
-static enum err apply_samples(struct replay_frame *f, struct bytes body, struct errinfo *ei)
+static enum err samples_error(const struct shard *s, enum err e, struct errinfo *ei)
+{
+    return e == ERR_CORRUPT
+               ? errinfo_set(ei, e, 0, "shard %u: a histogram of a samples record", s->number)
+               : errinfo_set(ei, e, 0, "memory for replayed samples was refused");
+}
+
+static enum err apply_samples(struct replay_frame *f, const struct record *record,
+                              struct errinfo *ei)
 {
     enum { NEAR = 12, FAR = 24 };
     struct shard *s = f->shard;
     size_t count = 0;
 
-    if (!record_samples_count(body, &count))
+    if (!record_samples_count(record->body, &count))
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: sizes of a samples record", s->number);
     if (!grow_entries(s, &s->decoded, &s->decoded_capacity, count))
         return errinfo_set(ei, ERR_NOMEM, 0, "replay of %zu samples", count);
-    if (!record_samples_read(body, s->decoded, count))
+    if (!record_samples_read(record, s->decoded, count))
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: columns of a samples record", s->number);
     for (size_t i = 0; i < count; i++) {
-        const struct log_entry *entry = &s->decoded[i];
+        struct log_entry *entry = &s->decoded[i];
         struct series *series = series_of(s, entry);
         enum err e = ERR_OK;
 
+        entry->is_late = record_is_late(record->type);
+
         if (i + NEAR < count)
             prefetch_ahead(s, entry + NEAR, i + FAR < count ? entry + FAR : NULL);
-        if (series == NULL)
-            hold_sample(s, entry);
-        else
+        if (series != NULL)
             e = apply_sample(s, series, entry, &f->change);
+        else if (!f->is_border)
+            hold_sample(s, entry);
+        else if (entry->slot >= s->file_slot_end) /* else of a series that has ended */
+            note_slot(s, entry->slot);
         if (e != ERR_OK)
-            return errinfo_set(ei, e, 0, "memory for replayed samples was refused");
+            return samples_error(s, e, ei);
     }
     return ERR_OK;
 }
@@ -227,7 +353,7 @@ static enum err define_new(struct replay_frame *f, const struct definition *d,
         return errinfo_set(ei, ERR_NOMEM, 0, "memory for replayed series was refused");
     if (identity.shard != s->number ||
         fingerprint_table_find(&s->fingerprints, fingerprint) != FINGERPRINT_SLOT_NONE) {
-        s->conflicting_definitions++;
+        s->conflicting_definitions += !f->is_border;
         note_slot(s, d->slot);
         return ERR_OK;
     }
@@ -245,10 +371,12 @@ static enum err apply_definition(struct replay_frame *f, const struct definition
     const struct series *known = series_find(&s->series, d->slot);
 
     /* Each slot was given out by an entry: a larger one would make us allocate by a wild number. */
-    if (d->slot >= SERIES_SLOT_MAX - 1 || d->slot >= f->sequence_end + SLOTS_BURNT_MAX)
+    if (d->slot >= SERIES_SLOT_MAX - 1 ||
+        d->slot >= f->sequence_end + s->series.slot_end + SLOTS_BURNT_MAX)
         return errinfo_set(ei, ERR_CORRUPT, 0, "shard %u: slot %u", s->number, d->slot);
     if (known != NULL) { /* the second of two, as a rule */
-        if (known->generation != d->generation || !hash128_equal(known->fingerprint, fingerprint))
+        if (!f->is_border &&
+            (known->generation != d->generation || !hash128_equal(known->fingerprint, fingerprint)))
             s->conflicting_definitions++;
         return ERR_OK;
     }
@@ -325,7 +453,10 @@ static enum err apply_record(struct replay_frame *f, const struct record *record
             e = apply_held(f->shard, &f->change);
         return e;
     case RECORD_SAMPLES:
-        return apply_samples(f, record->body, ei);
+    case RECORD_LATE:
+    case RECORD_MIXED:
+    case RECORD_LATE_MIXED:
+        return apply_samples(f, record, ei);
     default:
         return ERR_OK; /* of a newer version, and its length is known */
     }
@@ -344,6 +475,8 @@ static enum err sink_apply(void *ctx, uint32_t shard, uint64_t first_sequence, u
     enum err err = ERR_OK;
 
     arena_init(&f.arena, NULL);
+    f.is_border =
+        first_sequence <= atomic_load_explicit(&f.shard->covered_sequence, memory_order_relaxed);
     writer_init(&f.rest);
     writer_init(&f.last_labels);
     mutex_lock(&f.shard->lock); /* nobody contends; it orders this with later readers */
@@ -369,16 +502,24 @@ static void sink_lost(void *ctx, uint32_t shard, uint64_t from_sequence, uint64_
 
 struct wal_sink engine_replay_sink(struct engine *e)
 {
-    return (struct wal_sink){.ctx = e, .apply = sink_apply, .lost = sink_lost};
+    return (struct wal_sink){.ctx = e,
+                             .apply = sink_apply,
+                             .lost = sink_lost,
+                             /* nobody changes the manifest before the replay has ended */
+                             .covered_sequences = e->manifest.covered_sequences};
 }
 
 void engine_replay_finish(struct engine *e, struct engine_replay_result *out)
 {
+    bool is_damaged = out->wal.bad_frame_count + out->wal.lost_entry_count > 0;
+
     for (uint32_t i = 0; i < e->shard_count; i++) {
         struct shard *s = &e->shards[i];
 
-        for (size_t k = 0; k < s->held.count; k++)
+        for (size_t k = 0; k < s->held.count; k++) {
             count_unknown(s, s->held.items[k].slot);
+            held_drop(s, &s->held.items[k]);
+        }
         free(s->held.items);
         free(s->decoded);
         if (s->memory != NULL)
@@ -390,6 +531,9 @@ void engine_replay_finish(struct engine *e, struct engine_replay_result *out)
         if (s->series.slot_end < s->unknown_slot_end)
             s->series.slot_end = s->unknown_slot_end;
         s->log.sequence = s->log.taken_sequence = wal_next_sequence(e->wal, i) - 1;
+        ended_recount(s);
+        /* All shards: else the segment stays for those that were not hit. */
+        atomic_store_explicit(&s->log_is_damaged, is_damaged, memory_order_relaxed);
         out->series_count += s->series.series_count;
         out->sample_count += s->replayed_samples;
         out->unknown_ref_samples += s->unknown_ref_samples;

@@ -46,7 +46,8 @@ const uint8_t sealed_slice_magic[SEALED_MAGIC_SIZE] = {0xf7, 'S', 'l', 0xfb};
 const uint8_t sealed_footer_magic[SEALED_MAGIC_SIZE] = {0xf7, 'S', 'f', 0xfb};
 
 enum {
-    SEALED_FEATURES_KNOWN = 0, /* must-understand bits; none yet */
+    SEALED_FEATURE_HISTOGRAMS = 1 << 0, /* must-understand: chunks may be of histograms */
+    SEALED_FEATURES_KNOWN = SEALED_FEATURE_HISTOGRAMS,
     SLICE_CRC_AT = SEALED_SLICE_HEADER_SIZE - 4,
     TRAILER_CRC_AT = SEALED_TRAILER_SIZE - 4,
 };
@@ -65,6 +66,8 @@ void sealed_header_encode(const struct sealed_identity *id, uint8_t out[SEALED_H
     struct shard_file_header h = {.version = SEALED_VERSION,
                                   .kind = (uint8_t)id->kind,
                                   .codec_version = CODEC_VERSION,
+                                  .must_understand =
+                                      id->has_histograms ? SEALED_FEATURE_HISTOGRAMS : 0,
                                   .shard_count = id->shard_count,
                                   .shard = id->shard,
                                   .secret_id = id->secret_id,
@@ -91,17 +94,20 @@ enum err sealed_header_decode(const uint8_t *data, size_t size, const char *path
         return e;
     if (h.version != SEALED_VERSION || h.codec_version != CODEC_VERSION ||
         (h.must_understand & ~(uint32_t)SEALED_FEATURES_KNOWN) != 0)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0, "%s: version %u.%u, features %" PRIx32, path,
-                           h.version, h.codec_version, h.must_understand);
+        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
+                           "%s: another version wrote it: version %u, codecs %u, features %" PRIx32,
+                           path, h.version, h.codec_version, h.must_understand);
     got = (struct sealed_identity){.kind = (enum sealed_kind)h.kind,
                                    .shard_count = h.shard_count,
                                    .shard = h.shard,
                                    .secret_id = h.secret_id,
+                                   .has_histograms =
+                                       (h.must_understand & SEALED_FEATURE_HISTOGRAMS) != 0,
                                    .epoch = h.epoch,
                                    .number = h.number};
     if (!identity_possible(&got))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: kind %u, shard %u of %u", path, h.kind,
-                           got.shard, got.shard_count);
+        return errinfo_set_at(ei, ERR_CORRUPT, path, 0, "kind %u, shard %u of %u", h.kind,
+                              got.shard, got.shard_count);
     *id = got;
     return ERR_OK;
 }
@@ -370,13 +376,18 @@ static bool times_possible(const struct sealed_directory *d, const struct sealed
     return true;
 }
 
+static int64_t size_max(int64_t column)
+{
+    return column == SEALED_COLUMN_HISTOGRAMS ? SEALED_HISTOGRAMS_SIZE_MAX : SEALED_VALUES_SIZE_MAX;
+}
+
 static bool chunks_possible(const struct sealed_directory *d, const struct sealed_group *group)
 {
     for (uint32_t i = 0; i < d->chunk_count; i++) {
         if (!within(d->slots[i], group->first_slot, group->last_slot) ||
             !within(d->generations[i], 0, UINT16_MAX) || !within(d->columns[i], 0, UINT8_MAX) ||
             !within(d->times[i], 0, (int64_t)d->times_count - 1) ||
-            !within(d->sizes[i], 1, SEALED_VALUES_SIZE_MAX))
+            !within(d->sizes[i], 1, size_max(d->columns[i])))
             return false;
         if (i == 0)
             continue;

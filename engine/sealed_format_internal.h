@@ -5,6 +5,7 @@
 #ifndef RIMSTONE_ENGINE_SEALED_FORMAT_INTERNAL_H
 #define RIMSTONE_ENGINE_SEALED_FORMAT_INTERNAL_H
 
+#include "engine/page_cache_internal.h"
 #include "engine/sealed_internal.h"
 
 enum {
@@ -29,7 +30,18 @@ struct sealed_file {
     struct fs *fs;     /* borrowed */
     struct file *file; /* owned */
     struct sealed_identity identity;
+    struct page_cache *cache; /* borrowed, NULL: nothing is kept */
+    uint64_t directories_id;  /* in the cache */
 };
+
+enum err sealed_corrupt(const struct sealed_file *f, uint64_t offset, const char *what,
+                        struct errinfo *ei);
+/* ERR_CORRUPT for a damaged slice. */
+MUST_USE enum err sealed_slice_usable(const struct sealed_file *f, const struct sealed_slice *slice,
+                                      struct errinfo *ei);
+/* Whether `size` bytes from `offset` of the file have the checksum that stands behind them. */
+bool sealed_is_intact(const struct sealed_file *f, uint64_t offset, const uint8_t *data,
+                      size_t size);
 
 /* Covers the place too, so that bytes of another file or offset never pass. */
 uint32_t sealed_crc(uint64_t epoch, uint64_t offset, const void *data, size_t size);

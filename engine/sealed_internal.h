@@ -24,13 +24,15 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "engine/codec.h"
+#include "engine/histogram.h"
 #include "engine/querier.h"
 
 enum {
     SEALED_GROUP_CHUNKS = 512,          /* chunks of a group, at most */
     SEALED_SLICE_SIZE_MAX = 256 << 20,  /* of a slice in the file */
     SEALED_SLICE_CHUNKS_MAX = 1 << 20,  /* chunks of a slice */
-    SEALED_VALUES_SIZE_MAX = 256 << 10, /* of one chunk's column, whatever its kind */
+    SEALED_VALUES_SIZE_MAX = 256 << 10, /* of one chunk's column of doubles, or of unknown kind */
+    SEALED_HISTOGRAMS_SIZE_MAX = 64 << 20, /* of one chunk's column of histograms */
 };
 
 enum sealed_kind {
@@ -40,13 +42,17 @@ enum sealed_kind {
 
 /* What a column of a chunk is. Other kinds are stepped over by their size. */
 enum sealed_column {
-    SEALED_COLUMN_VALUES = 1, /* doubles: codec_values_decode() */
+    SEALED_COLUMN_VALUES = 1,     /* doubles: codec_values_decode() */
+    SEALED_COLUMN_HISTOGRAMS = 2, /* codec_histograms_decode(); only where the header says so */
 };
 
 /* What a file says of itself. */
 struct sealed_identity {
     enum sealed_kind kind;
     uint32_t shard, shard_count;
+    /* Chunks of native histograms may come: older readers refuse the file. Settled when it is
+     * created; not compared when it is opened. */
+    bool has_histograms;
     uint64_t number;    /* of the file, never used twice in a directory */
     uint64_t secret_id; /* of the directory */
     /* Stands in every slice, so that bytes of another file never pass for this one's. 0 when a file
@@ -77,6 +83,7 @@ struct sealed_slice {
     struct sealed_group groups[]; /* ascending by slot; two may share a slot at the border */
 };
 
+struct page_cache;
 struct sealed_file;
 
 /* ---- opening ---- */
@@ -112,6 +119,9 @@ MUST_USE enum err sealed_opened_persist(struct fs *fs, struct sealed_opened *o, 
 /* Frees what was not taken. */
 void sealed_opened_done(struct sealed_opened *o);
 void sealed_file_close(struct sealed_file *f); /* Accepts NULL. */
+/* Has decoded directories kept in `cache` (borrowed until the file is closed) under `id`. Before
+ * others see the file. */
+void sealed_file_use_cache(struct sealed_file *f, struct page_cache *cache, uint64_t id);
 const char *sealed_file_path(const struct sealed_file *f);
 const struct sealed_identity *sealed_file_identity(const struct sealed_file *f);
 
@@ -138,6 +148,16 @@ MUST_USE enum err sealed_writer_resume(struct fs *fs, struct sealed_opened *open
 MUST_USE enum err sealed_writer_chunk(struct sealed_writer *w, uint32_t slot, uint16_t generation,
                                       const int64_t *t_ms, const double *value, size_t count,
                                       struct errinfo *ei);
+/*
+ * The same for native histograms, each of which passes histogram_check_layout(), else ERR_INVALID;
+ * so is a file that was created without has_histograms. The caller bounds what goes into a chunk
+ * (histogram_chunk.h): ERR_LIMIT also when a column is larger than SEALED_HISTOGRAMS_SIZE_MAX, in
+ * an empty slice.
+ */
+MUST_USE enum err sealed_writer_histograms(struct sealed_writer *w, uint32_t slot,
+                                           uint16_t generation, const int64_t *t_ms,
+                                           const struct histogram *h, size_t count,
+                                           struct errinfo *ei);
 uint32_t sealed_writer_chunk_count(const struct sealed_writer *w);
 /*
  * Appends the slice with one write and begins another. `sequence` as in struct sealed_slice. The
@@ -148,6 +168,8 @@ MUST_USE enum err sealed_writer_slice(struct sealed_writer *w, uint64_t sequence
                                       struct sealed_slice **out, struct errinfo *ei);
 /* Drops the chunks of the slice being made. */
 void sealed_writer_discard(struct sealed_writer *w);
+/* The same, and gives back all memory that the next chunk takes again. */
+void sealed_writer_trim(struct sealed_writer *w);
 /* Makes everything written durable. After a failure the file takes nothing any more (ERR_IO from
  * every call): slices since the last good sync must be written again to another file, before the
  * log is cut. */
@@ -206,11 +228,12 @@ struct sealed_raw {
 MUST_USE enum err sealed_load(const struct sealed_file *f, const struct sealed_chunk *chunks,
                               size_t count, struct arena *arena, struct sealed_raw *out,
                               struct errinfo *ei);
-/* The same, decoded; chunks with equal times_offset share t_ms. A chunk of another column kind than
- * SEALED_COLUMN_VALUES is ERR_UNSUPPORTED. */
+/* The same, decoded; chunks with equal times_offset share t_ms. What histograms are goes to
+ * `histograms`, which may be `arena`: it can outlive the columns. Those of a chunk are one array. A
+ * chunk of an unknown column kind is ERR_UNSUPPORTED. */
 MUST_USE enum err sealed_read(const struct sealed_file *f, const struct sealed_chunk *chunks,
-                              size_t count, struct arena *arena, struct column *out,
-                              struct errinfo *ei);
+                              size_t count, struct arena *arena, struct arena *histograms,
+                              struct column *out, struct errinfo *ei);
 /* Verifies every byte of a slice: its payload checksum, and that each chunk decodes to what its
  * directory says. */
 MUST_USE enum err sealed_slice_verify(const struct sealed_file *f, const struct sealed_slice *slice,

@@ -16,8 +16,38 @@ void sealed_file_close(struct sealed_file *f)
 {
     if (f == NULL)
         return;
+    if (f->cache != NULL)
+        page_cache_drop_file(f->cache, f->directories_id);
     file_close(f->file);
     free(f);
+}
+
+void sealed_file_use_cache(struct sealed_file *f, struct page_cache *cache, uint64_t id)
+{
+    f->cache = cache;
+    f->directories_id = id;
+}
+
+enum err sealed_corrupt(const struct sealed_file *f, uint64_t offset, const char *what,
+                        struct errinfo *ei)
+{
+    return errinfo_set_at(ei, ERR_CORRUPT, sealed_file_path(f), offset, "%s", what);
+}
+
+enum err sealed_slice_usable(const struct sealed_file *f, const struct sealed_slice *slice,
+                             struct errinfo *ei)
+{
+    return slice->is_damaged ? sealed_corrupt(f, slice->offset, "the slice is damaged", ei)
+                             : ERR_OK;
+}
+
+bool sealed_is_intact(const struct sealed_file *f, uint64_t offset, const uint8_t *data,
+                      size_t size)
+{
+    uint32_t crc;
+
+    memcpy(&crc, data + size, sizeof crc);
+    return crc == sealed_crc(f->identity.epoch, offset, data, size);
 }
 
 const char *sealed_file_path(const struct sealed_file *f)
@@ -312,10 +342,10 @@ static enum err header_read(struct sealed_file *f, const struct sealed_identity 
     if (id->kind != expected->kind || id->shard != expected->shard ||
         id->shard_count != expected->shard_count || id->number != expected->number ||
         id->secret_id != expected->secret_id)
-        return errinfo_set(ei, ERR_CORRUPT, 0,
-                           "%s: offset 0: the header is of file %" PRIu64
-                           ", kind %d, shard %" PRIu32 " of %" PRIu32,
-                           path, id->number, (int)id->kind, id->shard, id->shard_count);
+        return errinfo_set_at(ei, ERR_CORRUPT, path, 0,
+                              "the header is of file %" PRIu64 ", kind %d, shard %" PRIu32
+                              " of %" PRIu32,
+                              id->number, (int)id->kind, id->shard, id->shard_count);
     return ERR_OK;
 }
 

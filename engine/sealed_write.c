@@ -12,7 +12,10 @@
 #include <sys/random.h>
 
 #include "base/assert.h"
+#include "engine/codec_histogram.h"
 #include "engine/sealed_format_internal.h"
+
+enum { TIMES_TABLE_BITS_MIN = 6 };
 
 /* A distinct timestamp column of the slice. */
 struct times_column {
@@ -28,6 +31,13 @@ struct made_chunk {
     uint32_t slot, times;
     uint32_t value_offset, value_size; /* in `values` */
     uint16_t generation;
+    uint8_t column; /* enum sealed_column */
+};
+
+struct writer_scratch {
+    struct sealed_directory directory;
+    struct codec_scratch codec;
+    struct arena temp; /* of histograms' columns; empty between calls */
 };
 
 struct sealed_writer {
@@ -51,12 +61,10 @@ struct sealed_writer {
     struct byte_writer values;
     uint64_t sample_count;
 
-    /* Scratch. */
-    struct byte_writer image;
+    struct byte_writer image;    /* scratch */
     struct sealed_group *groups; /* owned */
     uint32_t group_capacity;
-    struct sealed_directory directory;
-    struct codec_scratch codec;
+    struct writer_scratch *scratch; /* owned; NULL while there is no chunk */
 };
 
 /* ---- life ---- */
@@ -82,12 +90,10 @@ static enum err writer_new(struct sealed_file *file, struct sealed_writer **out,
         return errinfo_set(ei, ERR_NOMEM, 0, "writer of %s", sealed_file_path(file));
     w->file = file;
     w->dir = dir_of(sealed_file_path(file));
-    w->table_bits = 6;
-    w->table = calloc((size_t)1 << w->table_bits, sizeof *w->table);
     writer_init(&w->footer);
     writer_init(&w->values);
     writer_init(&w->image);
-    if (w->dir == NULL || w->table == NULL) {
+    if (w->dir == NULL) {
         sealed_writer_free(w);
         return errinfo_set(ei, ERR_NOMEM, 0, "writer of %s", sealed_file_path(file));
     }
@@ -99,16 +105,34 @@ void sealed_writer_free(struct sealed_writer *w)
 {
     if (w == NULL)
         return;
+    sealed_writer_trim(w);
     writer_done(&w->footer);
+    free(w->dir);
+    free(w);
+}
+
+void sealed_writer_trim(struct sealed_writer *w)
+{
     writer_done(&w->values);
     writer_done(&w->image);
-    free(w->dir);
     free(w->chunks);
     free(w->times);
     free(w->table);
     free(w->timestamps);
     free(w->groups);
-    free(w);
+    free(w->scratch);
+    w->chunks = NULL;
+    w->times = NULL;
+    w->table = NULL;
+    w->timestamps = NULL;
+    w->groups = NULL;
+    w->scratch = NULL;
+    w->chunk_count = w->chunk_capacity = 0;
+    w->times_count = w->times_capacity = 0;
+    w->timestamp_count = w->timestamp_capacity = 0;
+    w->table_bits = 0;
+    w->group_capacity = 0;
+    w->sample_count = 0;
 }
 
 static enum err epoch_draw(uint64_t *out, struct errinfo *ei)
@@ -176,8 +200,8 @@ static enum err records_reread(struct sealed_writer *w, const struct sealed_open
         if (e != ERR_OK)
             return e;
         if (!sealed_slice_header_decode(header, &h) || h.size != s->size)
-            return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset %" PRIu64 ": slice header",
-                               sealed_file_path(w->file), s->offset);
+            return errinfo_set_at(ei, ERR_CORRUPT, sealed_file_path(w->file), s->offset,
+                                  "slice header");
         table = malloc(h.table_size);
         if (table == NULL)
             return errinfo_set(ei, ERR_NOMEM, 0, "writer of %s", sealed_file_path(w->file));
@@ -237,6 +261,16 @@ static bool array_reserve(void **array, size_t count, size_t more, size_t *capac
     return true;
 }
 
+static struct writer_scratch *scratch_new(void)
+{
+    struct writer_scratch *s = calloc(1, sizeof *s);
+
+    if (s != NULL)
+        arena_init(&s->temp, NULL);
+    return s;
+}
+
+/* Room for a chunk but for its values. */
 static bool room_reserve(struct sealed_writer *w, size_t sample_count)
 {
     size_t capacity = w->chunk_capacity;
@@ -255,15 +289,17 @@ static bool room_reserve(struct sealed_writer *w, size_t sample_count)
                        sizeof *w->timestamps) &&
          ok;
     w->timestamps = p;
-    return ok && writer_reserve(&w->values, codec_bound(sample_count)) != NULL;
+    if (w->scratch == NULL)
+        w->scratch = scratch_new();
+    return ok && w->scratch != NULL;
 }
 
 static bool table_grow(struct sealed_writer *w)
 {
-    unsigned bits = w->table_bits + 1;
+    unsigned bits = w->table == NULL ? TIMES_TABLE_BITS_MIN : w->table_bits + 1;
     uint32_t *table;
 
-    if (w->times_count * 2 < (uint32_t)1 << w->table_bits)
+    if (w->table != NULL && w->times_count * 2 < (uint32_t)1 << w->table_bits)
         return true;
     table = calloc((size_t)1 << bits, sizeof *table);
     if (table == NULL)
@@ -347,12 +383,12 @@ static uint64_t slice_bound(const struct sealed_writer *w)
            (uint64_t)w->chunk_count * 128;
 }
 
-enum err sealed_writer_chunk(struct sealed_writer *w, uint32_t slot, uint16_t generation,
-                             const int64_t *t_ms, const double *value, size_t count,
-                             struct errinfo *ei)
+/* What every chunk goes through first: checks, and room for it but for its values, which take up to
+ * `size` bytes. Nothing has changed on error. */
+static enum err chunk_begin(struct sealed_writer *w, uint32_t slot, uint16_t generation,
+                            const int64_t *t_ms, size_t count, size_t size, struct errinfo *ei)
 {
     enum err e = writer_usable(w, ei);
-    struct made_chunk *c;
 
     if (e != ERR_OK)
         return e;
@@ -361,21 +397,82 @@ enum err sealed_writer_chunk(struct sealed_writer *w, uint32_t slot, uint16_t ge
         return errinfo_set(ei, ERR_INVALID, 0, "%s: chunk of %zu samples of slot %" PRIu32,
                            sealed_file_path(w->file), count, slot);
     if (w->chunk_count == SEALED_SLICE_CHUNKS_MAX ||
-        slice_bound(w) + 3 * codec_bound(count) + 256 > SEALED_SLICE_SIZE_MAX)
+        slice_bound(w) + size + 2 * codec_bound(count) + 256 > SEALED_SLICE_SIZE_MAX)
         return errinfo_set(ei, ERR_LIMIT, 0, "%s: the slice is full", sealed_file_path(w->file));
-    if (!room_reserve(w, count) || !table_grow(w)) {
+    if (!room_reserve(w, count) || !table_grow(w))
+        return errinfo_set(ei, ERR_NOMEM, 0, "slice of %s", sealed_file_path(w->file));
+    return ERR_OK;
+}
+
+/* Enters a chunk whose values stand in w->values from `offset` on. */
+static void chunk_enter(struct sealed_writer *w, uint32_t slot, uint16_t generation,
+                        enum sealed_column column, const int64_t *t_ms, size_t count, size_t offset)
+{
+    w->chunks[w->chunk_count++] =
+        (struct made_chunk){.slot = slot,
+                            .generation = generation,
+                            .column = (uint8_t)column,
+                            .times = times_number(w, t_ms, count),
+                            .value_offset = (uint32_t)offset,
+                            .value_size = (uint32_t)(w->values.size - offset)};
+    w->sample_count += count;
+}
+
+enum err sealed_writer_chunk(struct sealed_writer *w, uint32_t slot, uint16_t generation,
+                             const int64_t *t_ms, const double *value, size_t count,
+                             struct errinfo *ei)
+{
+    enum err e = chunk_begin(w, slot, generation, t_ms, count, codec_bound(count), ei);
+    size_t offset = w->values.size;
+
+    if (e != ERR_OK)
+        return e;
+    if (writer_reserve(&w->values, codec_bound(count)) == NULL) {
         w->values.failed = false; /* what it holds is whole */
         return errinfo_set(ei, ERR_NOMEM, 0, "slice of %s", sealed_file_path(w->file));
     }
-    c = &w->chunks[w->chunk_count++];
-    *c = (struct made_chunk){.slot = slot,
-                             .generation = generation,
-                             .times = times_number(w, t_ms, count),
-                             .value_offset = (uint32_t)w->values.size};
-    c->value_size =
-        (uint32_t)codec_values_encode(value, count, &w->codec, w->values.data + w->values.size);
-    w->values.size += c->value_size;
-    w->sample_count += count;
+    w->values.size +=
+        codec_values_encode(value, count, &w->scratch->codec, w->values.data + offset);
+    chunk_enter(w, slot, generation, SEALED_COLUMN_VALUES, t_ms, count, offset);
+    return ERR_OK;
+}
+
+static enum err histograms_check(const struct sealed_writer *w, const struct histogram *h,
+                                 size_t count, struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    if (!w->file->identity.has_histograms)
+        return errinfo_set(ei, ERR_INVALID, 0, "%s: was not created for histograms",
+                           sealed_file_path(w->file));
+    for (size_t i = 0; i < count && e == ERR_OK; i++)
+        e = histogram_check_layout(&h[i], ei);
+    return e;
+}
+
+enum err sealed_writer_histograms(struct sealed_writer *w, uint32_t slot, uint16_t generation,
+                                  const int64_t *t_ms, const struct histogram *h, size_t count,
+                                  struct errinfo *ei)
+{
+    size_t offset = w->values.size, size;
+    enum err e = histograms_check(w, h, count, ei);
+
+    if (e == ERR_OK)
+        e = chunk_begin(w, slot, generation, t_ms, count, 0, ei);
+    if (e != ERR_OK)
+        return e;
+    e = codec_histograms_encode(h, count, &w->scratch->codec, &w->scratch->temp, &w->values);
+    if (e != ERR_OK) {
+        w->values.failed = false; /* up to `offset` it is whole */
+        w->values.size = offset;
+        return errinfo_set(ei, e, 0, "slice of %s", sealed_file_path(w->file));
+    }
+    size = w->values.size - offset;
+    if (size > SEALED_HISTOGRAMS_SIZE_MAX || slice_bound(w) > SEALED_SLICE_SIZE_MAX) {
+        w->values.size = offset;
+        return errinfo_set(ei, ERR_LIMIT, 0, "%s: the slice is full", sealed_file_path(w->file));
+    }
+    chunk_enter(w, slot, generation, SEALED_COLUMN_HISTOGRAMS, t_ms, count, offset);
     return ERR_OK;
 }
 
@@ -391,7 +488,8 @@ void sealed_writer_discard(struct sealed_writer *w)
     w->timestamp_count = 0;
     w->sample_count = 0;
     writer_reset(&w->values);
-    memset(w->table, 0, sizeof *w->table << w->table_bits);
+    if (w->table != NULL)
+        memset(w->table, 0, sizeof *w->table << w->table_bits);
 }
 
 /* ---- laying out a slice ---- */
@@ -413,7 +511,8 @@ static void lay_times(struct sealed_writer *w)
         if (at == NULL)
             return;
         c->offset = (uint32_t)w->image.size;
-        c->size = (uint32_t)codec_times_encode(w->timestamps + c->first, c->count, &w->codec, at);
+        c->size = (uint32_t)codec_times_encode(w->timestamps + c->first, c->count,
+                                               &w->scratch->codec, at);
         c->group = 0;
         w->image.size += c->size;
         image_seal(w, c->offset);
@@ -423,7 +522,7 @@ static void lay_times(struct sealed_writer *w)
 /* The number of a timestamp column in the directory being made. */
 static uint32_t directory_times(struct sealed_writer *w, uint32_t group, uint32_t times)
 {
-    struct sealed_directory *d = &w->directory;
+    struct sealed_directory *d = &w->scratch->directory;
     struct times_column *c = &w->times[times];
     uint32_t n = d->times_count;
 
@@ -443,7 +542,7 @@ static uint32_t directory_times(struct sealed_writer *w, uint32_t group, uint32_
 static void directory_fill(struct sealed_writer *w, uint32_t group, const struct made_chunk *chunks,
                            uint32_t count)
 {
-    struct sealed_directory *d = &w->directory;
+    struct sealed_directory *d = &w->scratch->directory;
     uint32_t page_bytes = 0;
 
     d->chunk_count = count;
@@ -452,7 +551,7 @@ static void directory_fill(struct sealed_writer *w, uint32_t group, const struct
     for (uint32_t i = 0; i < count; i++) {
         d->slots[i] = chunks[i].slot;
         d->generations[i] = chunks[i].generation;
-        d->columns[i] = SEALED_COLUMN_VALUES;
+        d->columns[i] = chunks[i].column;
         d->times[i] = directory_times(w, group, chunks[i].times);
         d->sizes[i] = chunks[i].value_size;
         if (page_bytes == 0)
@@ -482,11 +581,11 @@ static void lay_group(struct sealed_writer *w, uint32_t group, const struct made
                       uint32_t count)
 {
     struct sealed_group *g = &w->groups[group];
-    const struct sealed_directory *d = &w->directory;
+    const struct sealed_directory *d = &w->scratch->directory;
     size_t begin = w->image.size;
 
     directory_fill(w, group, chunks, count);
-    sealed_directory_encode(&w->image, &w->codec, d);
+    sealed_directory_encode(&w->image, &w->scratch->codec, d);
     image_seal(w, begin);
     *g = (struct sealed_group){.offset = (uint32_t)begin,
                                .directory_size = (uint32_t)(w->image.size - begin),
@@ -532,7 +631,7 @@ static void lay_slice(struct sealed_writer *w, uint64_t sequence, struct sealed_
     if (w->image.failed)
         return;
     table = w->image.size;
-    sealed_table_encode(&w->image, &w->codec, w->groups, groups);
+    sealed_table_encode(&w->image, &w->scratch->codec, w->groups, groups);
     image_seal(w, table);
     if (w->image.failed)
         return;

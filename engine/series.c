@@ -163,6 +163,34 @@ static void segment_put(struct fingerprint_segment *seg, struct hash128 f, uint3
     seg->count++;
 }
 
+/* Whether the entry at `at`, whose place is `home`, may move to `hole` before it: only if a probe
+ * from its place passes there. All three around the ring. */
+static inline bool may_move(uint32_t home, uint32_t hole, uint32_t at)
+{
+    return (at - home) % SEGMENT_CAPACITY >= (at - hole) % SEGMENT_CAPACITY;
+}
+
+/* Closes the hole at `i` by what stands behind it and could not get a better place before (Knuth,
+ * The Art of Computer Programming, volume 3, 6.4, algorithm R), so that look-ups need no
+ * tombstones. A run is a few entries long; each costs a look at its struct. */
+static void segment_cut(const struct fingerprint_table *t, struct fingerprint_segment *seg,
+                        uint32_t i)
+{
+    uint32_t hole = i % SEGMENT_CAPACITY;
+
+    for (uint32_t at = (hole + 1) % SEGMENT_CAPACITY; seg->entries[at] != ENTRY_NONE;
+         at = (at + 1) % SEGMENT_CAPACITY) {
+        const struct series *s = series_at(t->series, entry_slot(seg->entries[at]));
+
+        if (may_move((uint32_t)s->fingerprint.low % SEGMENT_CAPACITY, hole, at)) {
+            seg->entries[hole] = seg->entries[at];
+            hole = at;
+        }
+    }
+    seg->entries[hole] = ENTRY_NONE;
+    seg->count--;
+}
+
 static bool directory_double(struct fingerprint_table *t)
 {
     size_t count = (size_t)1 << t->depth;
@@ -220,4 +248,17 @@ bool fingerprint_table_add(struct fingerprint_table *t, uint32_t slot)
             return false;
     segment_put(t->directory[directory_index(t->depth, f)], f, slot);
     return true;
+}
+
+void fingerprint_table_remove(struct fingerprint_table *t, uint32_t slot)
+{
+    struct hash128 f = series_at(t->series, slot)->fingerprint;
+    struct fingerprint_segment *seg = t->directory[directory_index(t->depth, f)];
+    uint32_t entry = entry_tag(f) | slot, i = (uint32_t)f.low;
+
+    while (seg->entries[i % SEGMENT_CAPACITY] != entry) {
+        ASSERT(seg->entries[i % SEGMENT_CAPACITY] != ENTRY_NONE);
+        i++;
+    }
+    segment_cut(t, seg, i);
 }

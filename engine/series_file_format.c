@@ -58,10 +58,11 @@ enum err series_file_header_decode(const uint8_t *data, size_t size, const char 
     if (e != ERR_OK)
         return e;
     if (h.version != SERIES_FILE_VERSION || (h.must_understand & ~(uint32_t)FEATURES_KNOWN) != 0)
-        return errinfo_set(ei, ERR_UNSUPPORTED, 0, "%s: version %u, features %" PRIx32, path,
+        return errinfo_set(ei, ERR_UNSUPPORTED, 0,
+                           "%s: another version wrote it: version %u, features %" PRIx32, path,
                            h.version, h.must_understand);
     if (h.shard_count == 0 || h.shard_count > WAL_SHARD_COUNT_MAX || h.shard >= h.shard_count)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: shard %u of %u", path, h.shard, h.shard_count);
+        return errinfo_set_at(ei, ERR_CORRUPT, path, 0, "shard %u of %u", h.shard, h.shard_count);
     *out = (struct series_file_identity){.shard_count = h.shard_count,
                                          .shard = h.shard,
                                          .secret_id = h.secret_id,

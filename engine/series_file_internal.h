@@ -95,6 +95,8 @@ MUST_USE enum err series_file_ended(struct series_file_writer *w, uint32_t schem
  */
 MUST_USE enum err series_file_batch(struct series_file_writer *w, uint64_t sequence,
                                     struct errinfo *ei);
+/* Gives back the memory of columns and scratch; between batches. */
+void series_file_trim(struct series_file_writer *w);
 /* As sealed_writer_sync(). */
 MUST_USE enum err series_file_sync(struct series_file_writer *w, struct errinfo *ei);
 uint64_t series_file_durable_size(const struct series_file_writer *w);
@@ -157,16 +159,39 @@ MUST_USE enum err series_file_load(struct fs *fs, const char *path,
                                    const struct series_file_identity *expected,
                                    uint64_t durable_size, struct budget *memory,
                                    struct series_image *out, struct errinfo *ei);
+/* The same of the first `end` bytes. A start takes a file as the manifest names it: newest samples
+ * of a later batch are in slices that do not count either. */
+MUST_USE enum err series_file_load_prefix(struct fs *fs, const char *path,
+                                          const struct series_file_identity *expected,
+                                          uint64_t durable_size, uint64_t end,
+                                          struct budget *memory, struct series_image *out,
+                                          struct errinfo *ei);
 void series_image_done(struct series_image *image);
 
+/* Scratch for sorting an image's series by value, name after name; its memory is the arena's. */
+struct series_image_sorter {
+    const struct series_image *image; /* borrowed */
+    uint32_t *by_slot;
+    uint64_t *seen; /* a bit a slot; clear between calls */
+    size_t word_count;
+};
+MUST_USE enum err series_image_sorter_init(struct series_image_sorter *s,
+                                           const struct series_image *image, struct arena *arena,
+                                           struct errinfo *ei);
 /* The series of every value of one name: those of value v are slots[offsets[v]..offsets[v + 1]),
  * ascending. Both arrays in `arena`. */
 struct series_image_postings {
     uint32_t *offsets; /* value_count + 1 */
     uint32_t *slots;
 };
-MUST_USE enum err series_image_postings(const struct series_image *image, uint32_t name,
+MUST_USE enum err series_image_postings(struct series_image_sorter *s, uint32_t name,
                                         struct arena *arena, struct series_image_postings *out,
                                         struct errinfo *ei);
+/* The same by schema. */
+MUST_USE enum err series_image_schema_postings(struct series_image_sorter *s, struct arena *arena,
+                                               struct series_image_postings *out,
+                                               struct errinfo *ei);
+/* All slots, series_count of them, ascending. */
+void series_image_slots(struct series_image_sorter *s, uint32_t *out);
 
 #endif

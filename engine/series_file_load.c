@@ -478,7 +478,7 @@ static enum err sections_load(struct load *l, const uint8_t *data, size_t size)
 
 static enum err corrupt(struct load *l, uint64_t offset, const char *what)
 {
-    return errinfo_set(l->ei, ERR_CORRUPT, 0, "%s: offset %" PRIu64 ": %s", l->path, offset, what);
+    return errinfo_set_at(l->ei, ERR_CORRUPT, l->path, offset, "%s", what);
 }
 
 /* A batch that verifies is taken at its word or refused as a whole: what makes no sense behind a
@@ -733,21 +733,22 @@ static enum err identity_check(struct load *l, const struct series_file_identity
         return e;
     if (id.shard != expected->shard || id.shard_count != expected->shard_count ||
         id.number != expected->number || id.secret_id != expected->secret_id)
-        return errinfo_set(l->ei, ERR_CORRUPT, 0,
-                           "%s: offset 0: the header is of file %" PRIu64 ", shard %" PRIu32
-                           " of %" PRIu32,
-                           l->path, id.number, id.shard, id.shard_count);
+        return errinfo_set_at(l->ei, ERR_CORRUPT, l->path, 0,
+                              "the header is of file %" PRIu64 ", shard %" PRIu32 " of %" PRIu32,
+                              id.number, id.shard, id.shard_count);
     l->epoch = id.epoch;
     return ERR_OK;
 }
 
-static enum err file_load(struct load *l, struct fs *fs, uint64_t *size)
+static enum err file_load(struct load *l, struct fs *fs, uint64_t end, uint64_t *size)
 {
     struct file *f = NULL;
     enum err e = file_open(fs, l->path, FILE_READ, &f, l->ei);
 
     if (e == ERR_OK)
         e = file_size(f, size, l->ei);
+    if (e == ERR_OK && *size > end)
+        *size = end;
     if (e == ERR_OK && l->image->arena.budget != NULL)
         e = budget_charge(l->image->arena.budget, (size_t)*size, l->ei);
     if (e == ERR_OK) {
@@ -764,13 +765,21 @@ enum err series_file_load(struct fs *fs, const char *path,
                           const struct series_file_identity *expected, uint64_t durable_size,
                           struct budget *memory, struct series_image *out, struct errinfo *ei)
 {
+    return series_file_load_prefix(fs, path, expected, durable_size, UINT64_MAX, memory, out, ei);
+}
+
+enum err series_file_load_prefix(struct fs *fs, const char *path,
+                                 const struct series_file_identity *expected, uint64_t durable_size,
+                                 uint64_t end, struct budget *memory, struct series_image *out,
+                                 struct errinfo *ei)
+{
     struct series_image image = {0};
     struct load l = {.image = &image, .path = path, .ei = ei};
     uint64_t size = 0;
     enum err e;
 
     arena_init(&image.arena, memory);
-    e = file_load(&l, fs, &size);
+    e = file_load(&l, fs, end, &size);
     if (e == ERR_OK)
         e = identity_check(&l, expected, size);
     if (e == ERR_OK)
@@ -794,61 +803,4 @@ void series_image_done(struct series_image *image)
     free(image->data);
     arena_done(&image->arena);
     *image = (struct series_image){0};
-}
-
-/* ---- postings ---- */
-
-/* Where in a schema a name stands; UINT32_MAX if it does not. */
-static uint32_t schema_position(const struct series_image_schema *schema, uint32_t name)
-{
-    for (uint32_t k = 0; k < schema->name_count; k++) {
-        if (schema->names[k] == name)
-            return k;
-    }
-    return UINT32_MAX;
-}
-
-/*
- * A counting sort by value. Groups ascend by slot each, but not together; going through a table by
- * slot keeps every list ascending at the price of one sequential pass.
- */
-enum err series_image_postings(const struct series_image *image, uint32_t name, struct arena *arena,
-                               struct series_image_postings *out, struct errinfo *ei)
-{
-    uint32_t value_count = image->names[name].value_count, total = 0;
-    uint32_t *offsets = arena_calloc(arena, (size_t)value_count + 2, sizeof *offsets);
-    uint32_t *by_slot = calloc((size_t)image->slot_end + 1, sizeof *by_slot); /* index + 1 */
-    uint32_t *slots = NULL;
-
-    for (size_t i = 0; i < image->group_count && offsets != NULL && by_slot != NULL; i++) {
-        const struct series_image_group *g = &image->groups[i];
-        uint32_t k = schema_position(&image->schemas[g->schema], name);
-
-        if (k == UINT32_MAX)
-            continue;
-        for (uint32_t s = 0; s < g->count; s++) {
-            uint32_t value = g->values[(size_t)k * g->count + s];
-
-            by_slot[g->slots[s]] = value + 1;
-            offsets[value + 2]++;
-        }
-        total += g->count;
-    }
-    if (offsets != NULL)
-        slots = ARENA_ARRAY(arena, total, uint32_t);
-    if (slots == NULL || by_slot == NULL) {
-        free(by_slot);
-        return by_slot == NULL && slots != NULL ? errinfo_set(ei, ERR_NOMEM, 0, "postings")
-                                                : arena_error(arena, ei);
-    }
-    for (uint32_t v = 2; v < value_count + 2; v++)
-        offsets[v] += offsets[v - 1];
-    /* offsets[v + 1] is where the next slot of value v goes; it ends where value v + 1 begins. */
-    for (uint32_t slot = 0; slot < image->slot_end; slot++) {
-        if (by_slot[slot] != 0)
-            slots[offsets[by_slot[slot]]++] = slot;
-    }
-    free(by_slot);
-    *out = (struct series_image_postings){offsets, slots};
-    return ERR_OK;
 }

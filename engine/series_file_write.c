@@ -53,6 +53,12 @@ struct series_file_writer {
 
 /* ---- arrays ---- */
 
+static void numbers_done(struct numbers *n)
+{
+    free(n->items);
+    *n = (struct numbers){0};
+}
+
 static bool numbers_reserve(struct numbers *n)
 {
     size_t capacity = n->capacity == 0 ? 64 : 2 * n->capacity;
@@ -94,7 +100,8 @@ static void schema_batch_reset(struct schema_batch *s)
     writer_reset(&s->fingerprints);
 }
 
-static void schema_batch_done(struct schema_batch *s)
+/* Gives back all memory but the list of columns. */
+static void schema_batch_trim(struct schema_batch *s)
 {
     struct numbers *const all[] = {
         &s->slots,        &s->generations,        &s->newest_ms,    &s->newest_bits,
@@ -102,11 +109,17 @@ static void schema_batch_done(struct schema_batch *s)
         &s->ended_slots,  &s->ended_generations};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free(all[i]->items);
+        numbers_done(all[i]);
     for (uint32_t k = 0; k < s->name_count; k++)
-        free(s->values[k].items);
-    free(s->values);
+        numbers_done(&s->values[k]);
     writer_done(&s->fingerprints);
+}
+
+static void name_batch_trim(struct name_batch *n)
+{
+    numbers_done(&n->ids);
+    numbers_done(&n->sizes);
+    writer_done(&n->text);
 }
 
 static void batch_reset(struct series_file_writer *w)
@@ -126,23 +139,27 @@ static void batch_reset(struct series_file_writer *w)
 
 /* ---- life ---- */
 
-void series_file_writer_free(struct series_file_writer *w)
+void series_file_trim(struct series_file_writer *w)
 {
-    if (w == NULL)
-        return;
     for (uint32_t i = 0; i < w->schema_count; i++)
-        schema_batch_done(&w->schemas[i]);
-    for (uint32_t i = 0; i < w->name_count; i++) {
-        free(w->names[i].ids.items);
-        free(w->names[i].sizes.items);
-        writer_done(&w->names[i].text);
-    }
-    free(w->schemas);
-    free(w->names);
+        schema_batch_trim(&w->schemas[i]);
+    for (uint32_t i = 0; i < w->name_count; i++)
+        name_batch_trim(&w->names[i]);
     writer_done(&w->name_text);
     writer_done(&w->schema_text);
     writer_done(&w->image);
     writer_done(&w->section);
+}
+
+void series_file_writer_free(struct series_file_writer *w)
+{
+    if (w == NULL)
+        return;
+    series_file_trim(w);
+    for (uint32_t i = 0; i < w->schema_count; i++)
+        free(w->schemas[i].values);
+    free(w->schemas);
+    free(w->names);
     file_close(w->file);
     free(w->dir);
     free(w);

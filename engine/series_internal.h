@@ -52,6 +52,17 @@ static inline struct series *series_find(const struct series_table *t, uint32_t 
     return s->defined ? s : NULL;
 }
 
+/* The same, or a series that is leaving: the index must know it still, since it may come back. */
+static inline struct series *series_find_any(const struct series_table *t, uint32_t slot)
+{
+    struct series *s;
+
+    if (slot >= t->slot_end || t->pages[slot / SERIES_PAGE_SERIES] == NULL)
+        return NULL;
+    s = series_at(t, slot);
+    return s->defined || s->settled ? s : NULL;
+}
+
 struct fingerprint_segment;
 
 struct fingerprint_table {
@@ -74,5 +85,8 @@ void fingerprint_table_prefetch(const struct fingerprint_table *t, struct hash12
 /* Adds a slot whose series struct already holds the fingerprint, which must not be there yet. False
  * when memory is refused; then nothing has changed. */
 MUST_USE bool fingerprint_table_add(struct fingerprint_table *t, uint32_t slot);
+/* Removes a slot that is there; the structs of it and of all others still hold their fingerprints.
+ * What it held may then be overwritten. Never fails; memory stays with the table. */
+void fingerprint_table_remove(struct fingerprint_table *t, uint32_t slot);
 
 #endif

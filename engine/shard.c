@@ -1,5 +1,5 @@
 /*
- * A shard's life, its statistics, and the rule for samples that are not new.
+ * A shard's life, its statistics, and its series.
  */
 #include "engine/shard_internal.h"
 
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/memtable_internal.h"
+#include "engine/seal_internal.h"
 
 enum err shard_init(struct shard *s, uint32_t number, struct chunk_pool *blocks, struct slab *slab,
                     struct log_pool *logs, struct budget *memory, struct errinfo *ei)
@@ -14,16 +15,35 @@ enum err shard_init(struct shard *s, uint32_t number, struct chunk_pool *blocks,
     memset(s, 0, sizeof *s);
     mutex_init(&s->lock);
     mutex_init(&s->create_lock);
+    mutex_init(&s->maintain_lock);
+    mutex_init(&s->files_lock);
     s->number = number;
     s->memory = memory;
     s->blocks.pool = blocks;
+    late_buffer_init(&s->late, memory);
+    late_buffer_init(&s->late_frozen, memory);
+    histogram_lane_init(&s->histograms, memory);
+    histogram_lane_init(&s->histograms_late, memory);
+    histogram_lane_init(&s->histograms_late_frozen, memory);
+    s->memory_min_ms = INT64_MAX;
+    atomic_init(&s->log_is_damaged, false);
     atomic_init(&s->min_time_ms, INT64_MAX);
     atomic_init(&s->max_time_ms, INT64_MIN);
+    slot_pool_init(&s->slots, memory);
     log_queue_init(&s->log, logs);
     if (series_table_init(&s->series, slab) != ERR_OK ||
         fingerprint_table_init(&s->fingerprints, &s->series, memory) != ERR_OK)
         return errinfo_set(ei, ERR_NOMEM, 0, "memory for shard %u", number);
     return index_new(memory, &s->index, ei);
+}
+
+static void held_done(struct shard *s)
+{
+    for (size_t i = 0; i < s->held.count; i++) {
+        if (record_entry_is_histogram(&s->held.items[i]))
+            free((void *)(uintptr_t)s->held.items[i].bits); /* NOLINT(performance-no-int-to-ptr) */
+    }
+    free(s->held.items);
 }
 
 void shard_done(struct shard *s)
@@ -32,13 +52,26 @@ void shard_done(struct shard *s)
         return; /* shard_init() was never reached */
     if (s->index != NULL)
         index_free(s->index);
+    if (s->leave.slots != NULL)
+        slot_batch_free(&s->slots, s->leave.slots);
+    slot_pool_done(&s->slots);
     log_queue_done(&s->log);
+    late_buffer_done(&s->late);
+    late_buffer_done(&s->late_frozen);
+    histogram_lane_done(&s->histograms);
+    histogram_lane_done(&s->histograms_late);
+    histogram_lane_done(&s->histograms_late_frozen);
     fingerprint_table_done(&s->fingerprints);
     series_table_done(&s->series);
-    free(s->held.items);
+    held_done(s);
+    slot_bits_clear(&s->rewritten);
     free(s->decoded);
     if (s->memory != NULL && s->held_bytes > 0)
         budget_release(s->memory, s->held_bytes);
+    shard_sealer_free(s->sealer);
+    file_set_unref(s->files);
+    mutex_done(&s->files_lock);
+    mutex_done(&s->maintain_lock);
     mutex_done(&s->create_lock);
     mutex_done(&s->lock);
 }
@@ -55,17 +88,45 @@ static void add_relaxed(_Atomic uint64_t *counter, uint64_t n)
                           memory_order_relaxed);
 }
 
+void shard_widen_bounds(struct shard *s, int64_t min_time_ms, int64_t max_time_ms)
+{
+    if (min_time_ms < s->memory_min_ms)
+        s->memory_min_ms = min_time_ms;
+    if (min_time_ms < atomic_load_explicit(&s->min_time_ms, memory_order_relaxed))
+        atomic_store_explicit(&s->min_time_ms, min_time_ms, memory_order_relaxed);
+    if (max_time_ms > atomic_load_explicit(&s->max_time_ms, memory_order_relaxed))
+        atomic_store_explicit(&s->max_time_ms, max_time_ms, memory_order_relaxed);
+}
+
+void shard_settle_newest(struct shard *s)
+{
+    int64_t newest_ms = INT64_MIN;
+
+    for (uint32_t slot = 0; slot < s->series.slot_end; slot++) {
+        const struct series *series = series_find(&s->series, slot);
+
+        if (series != NULL && series->newest_ms > newest_ms)
+            newest_ms = series->newest_ms;
+    }
+    if (newest_ms < atomic_load_explicit(&s->max_time_ms, memory_order_relaxed))
+        atomic_store_explicit(&s->max_time_ms, newest_ms, memory_order_relaxed);
+}
+
 void shard_change_apply(struct shard *s, struct shard_change *change)
 {
     if (change->stored_count == 0)
         return;
     add_relaxed(&s->sample_count, change->stored_count);
+    s->stale_count += (uint64_t)(int64_t)change->stale_count;
     add_relaxed(&s->chunk_count, change->opened_count);
-    if (change->min_time_ms < atomic_load_explicit(&s->min_time_ms, memory_order_relaxed))
-        atomic_store_explicit(&s->min_time_ms, change->min_time_ms, memory_order_relaxed);
-    if (change->max_time_ms > atomic_load_explicit(&s->max_time_ms, memory_order_relaxed))
-        atomic_store_explicit(&s->max_time_ms, change->max_time_ms, memory_order_relaxed);
+    shard_widen_bounds(s, change->min_time_ms, change->max_time_ms);
     *change = shard_change_none();
+}
+
+void shard_count_detached(struct shard *s, uint64_t chunk_count, uint64_t sample_count)
+{
+    add_relaxed(&s->chunk_count, 0 - chunk_count);
+    add_relaxed(&s->sample_count, 0 - sample_count);
 }
 
 bool shard_publish_series(struct shard *s, uint32_t slot, uint16_t generation,
@@ -85,79 +146,33 @@ bool shard_publish_series(struct shard *s, uint32_t slot, uint16_t generation,
     return true;
 }
 
-/* ---- samples that are not new ---- */
-
-static void cache_decode(struct repeat_cache *cache, const uint8_t *tokens, size_t size,
-                         int64_t first_ms, size_t count)
+void shard_revive_series(struct shard *s, uint32_t slot)
 {
-    bool ok = chunk_decode(tokens, size, first_ms, count, cache->t_ms, cache->value);
+    struct series *series = series_at(&s->series, slot);
 
-    ASSERT(ok); /* our own memory */
-    cache->count = count;
-    cache->decode_count++;
+    series->defined = 1;
+    series->settled = 0;
+    s->stale_count += series->newest_bits == STALE_NAN_BITS;
 }
 
-/* Fills the cache with the chunk that may hold t_ms; false if no chunk does. */
-static bool cache_load(struct shard *s, const struct series *series, int64_t t_ms,
-                       struct repeat_cache *cache)
+void shard_unpublish_series(struct shard *s, uint32_t slot)
 {
-    const struct chunk_pool *pool = s->blocks.pool;
-    uint8_t tokens[CHUNK_BYTES_MAX];
+    struct series *series = series_at(&s->series, slot);
 
-    if (series->open_count > 0 && t_ms >= series->open_first_ms) {
-        size_t size = chunk_gather_open(pool, series, tokens);
-
-        cache_decode(cache, tokens, size, series->open_first_ms, series->open_count);
-        return true;
-    }
-    for (uint32_t n = series->closed; n != 0;) {
-        const struct chunk_descriptor *d = chunk_descriptor_at(pool, n);
-
-        if (t_ms > d->max_time_ms)
-            return false;
-        if (t_ms >= d->min_time_ms) {
-            size_t size = chunk_gather(pool, d->head, d->size_bytes, tokens);
-
-            cache_decode(cache, tokens, size, d->min_time_ms, d->sample_count);
-            return true;
-        }
-        n = d->older;
-    }
-    return false;
+    ASSERT(series->open_count == 0 && series->closed == 0);
+    ASSERT(histogram_lane_find(&s->histograms, slot, series->generation) == NULL);
+    s->stale_count -= series->defined && series->newest_bits == STALE_NAN_BITS;
+    fingerprint_table_remove(&s->fingerprints, slot);
+    shard_series_keyed(s, series, false);
+    series->defined = series->settled = 0;
+    s->series.series_count--;
+    add_relaxed(&s->series_count, UINT64_MAX);
 }
 
-/* Index of t_ms in the cached chunk, or its count. */
-static size_t cache_find(const struct repeat_cache *cache, int64_t t_ms)
+void shard_series_keyed(struct shard *s, struct series *series, bool keyed)
 {
-    size_t low = 0, high = cache->count;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-
-        if (cache->t_ms[middle] < t_ms)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < cache->count && cache->t_ms[low] == t_ms ? low : cache->count;
-}
-
-enum append_outcome shard_judge_old(struct shard *s, uint32_t slot, const struct series *series,
-                                    int64_t t_ms, uint64_t bits, struct repeat_cache *cache)
-{
-    size_t at;
-
-    if (t_ms == series->newest_ms)
-        return bits == series->newest_bits ? APPEND_REPEAT : APPEND_DUPLICATE;
-    if (cache->slot != slot || cache->count == 0 || t_ms < cache->t_ms[0] ||
-        t_ms > cache->t_ms[cache->count - 1]) {
-        cache->count = 0;
-        cache->slot = slot;
-        if (!cache_load(s, series, t_ms, cache))
-            return APPEND_OUT_OF_ORDER;
-    }
-    at = cache_find(cache, t_ms);
-    if (at == cache->count)
-        return APPEND_OUT_OF_ORDER;
-    return double_bits(cache->value[at]) == bits ? APPEND_REPEAT : APPEND_DUPLICATE;
+    if (series->keyed == keyed)
+        return;
+    series->keyed = keyed;
+    add_relaxed(&s->keyed_count, keyed ? 1 : UINT64_MAX);
 }

@@ -45,7 +45,7 @@ enum err shard_file_header_decode(const uint8_t *data, size_t size,
     uint32_t crc;
 
     if (found == NULL || memcmp(found, magic, SHARD_FILE_MAGIC_SIZE) != 0)
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: not a %s", path, what);
+        return errinfo_set_at(ei, ERR_CORRUPT, path, 0, "not a %s", what);
     h.version = reader_le16(&r);
     h.kind = reader_u8(&r);
     h.codec_version = reader_u8(&r);
@@ -61,7 +61,7 @@ enum err shard_file_header_decode(const uint8_t *data, size_t size,
     crc = reader_le32(&r);
     /* The checksum comes before the version: every version keeps these 64 bytes. */
     if (r.failed || crc != crc32c(data, HEADER_CRC_AT))
-        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: offset 0: the header is damaged", path);
+        return errinfo_set_at(ei, ERR_CORRUPT, path, 0, "the header is damaged");
     *out = h;
     return ERR_OK;
 }

@@ -1,10 +1,13 @@
 /*
- * Reading the memtable. Under the shard's lock a batch's series structs and open chunks are copied;
- * closed chunks are immutable and their blocks live as long as the engine, so they are decoded
- * where they are, after the lock is left.
+ * Reading a shard. Under its lock it is noted where a batch's chunks begin, the ends of open chunks
+ * and late samples are copied, and the file set is taken: together that is every sample once, since
+ * a seal takes chunks off and publishes their file in one critical section too. All other blocks
+ * are immutable and live as long as an epoch section that was entered before, so they are read
+ * after the lock is left (chunk_batch.c).
  */
 #include <string.h>
 
+#include "engine/chunk_batch_internal.h"
 #include "engine/engine_internal.h"
 #include "engine/memtable_internal.h"
 
@@ -17,12 +20,14 @@ static void meta_of(const struct series *series, struct series_meta *out)
         return;
     out->fingerprint = series->fingerprint;
     out->generation = series->generation;
+    out->is_live = true;
     if (series->newest_ms == INT64_MIN)
         return; /* no sample yet */
     out->max_time_ms = series->newest_ms;
-    /* With closed chunks the first sample is known by its window only: a superset will do. */
-    out->min_time_ms =
-        series->closed == 0 ? series->open_first_ms : series_oldest_window_ms(series);
+    /* Beyond the open chunk the first sample is known by its window only: a superset will do. */
+    out->min_time_ms = series->closed == 0 && series->has_files == 0
+                           ? series->open_first_ms
+                           : series_oldest_window_ms(series);
 }
 
 void shard_series_meta(struct shard *s, const uint32_t *slots, size_t count,
@@ -46,185 +51,210 @@ void shard_series_meta(struct shard *s, const uint32_t *slots, size_t count,
 
 /* ---- samples ---- */
 
-/* What the critical section takes along of one series. */
-struct snapshot {
-    uint32_t closed; /* newest closed chunk that may overlap the range */
-    uint16_t open_size;
-    uint8_t open_count;
-    int64_t open_first_ms;
-    const uint8_t *open_tokens; /* in the arena */
+enum lane { LANE_IN_ORDER, LANE_LATE_FROZEN, LANE_LATE, LANE_COUNT };
+
+/* What the critical section takes along of a batch. */
+struct batch {
+    const struct shard_read *r;
+    struct file_read_item *items; /* those of r; without a slot where it has another series now */
+    struct chunk_snapshot *snaps;
+    struct column *late, *late_frozen;        /* NULL: nothing in the range */
+    struct histogram_take *takes[LANE_COUNT]; /* by item; NULL: nothing in the range */
+    struct file_set *files;                   /* counted */
 };
 
-/* Open chunks of a batch are copied into pieces of this size, so that little is wasted. */
-enum { COPY_PIECE_BYTES = 64 << 10 };
-
-struct copy_room {
-    uint8_t *pos, *end;
-};
-
-static bool snapshot_take(const struct shard *s, const struct series *series, int64_t min_time_ms,
-                          int64_t max_time_ms, struct arena *arena, struct copy_room *room,
-                          struct snapshot *out)
+/* The late samples of the batch; *out stays NULL when the buffer has none in the range. */
+static bool late_take(const struct late_buffer *b, const struct batch *t, struct column **out)
 {
-    *out = (struct snapshot){0};
-    if (series->newest_ms < min_time_ms)
+    const struct shard_read *r = t->r;
+    struct column *columns;
+
+    if (b->min_time_ms > r->max_time_ms || b->max_time_ms < r->min_time_ms)
         return true;
-    if (series->closed != 0 && series_oldest_window_ms(series) <= max_time_ms)
-        out->closed = series->closed;
-    if (series->open_count == 0 || series->open_first_ms > max_time_ms)
-        return true;
-    if ((size_t)(room->end - room->pos) < CHUNK_BYTES_MAX) {
-        /* Under the lock, but rare and of fixed size. */
-        room->pos = arena_alloc(arena, COPY_PIECE_BYTES);
-        if (room->pos == NULL)
+    columns = arena_calloc(r->arena, r->count, sizeof *columns);
+    for (size_t i = 0; columns != NULL && i < r->count; i++) {
+        const struct file_read_item *it = &t->items[i];
+
+        if (it->slot != UINT32_MAX && !late_buffer_read(b, it->slot, it->generation, r->min_time_ms,
+                                                        r->max_time_ms, r->arena, &columns[i]))
             return false;
-        room->end = room->pos + COPY_PIECE_BYTES;
     }
-    out->open_count = (uint8_t)series->open_count;
-    out->open_first_ms = series->open_first_ms;
-    out->open_tokens = room->pos;
-    out->open_size = (uint16_t)chunk_gather_open(s->blocks.pool, series, room->pos);
-    room->pos += out->open_size;
-    return true;
+    *out = columns;
+    return columns != NULL;
 }
 
-static enum err snapshot_all(struct shard *s, const uint32_t *slots, const uint16_t *generations,
-                             size_t count, int64_t min_time_ms, int64_t max_time_ms,
-                             struct arena *arena, struct snapshot *out, struct errinfo *ei)
+/* The blocks of histograms of the batch. */
+static bool lane_take(const struct histogram_lane *lane, const struct batch *t,
+                      struct histogram_take **out)
 {
-    struct copy_room room = {NULL, NULL};
+    const struct shard_read *r = t->r;
     bool ok = true;
+
+    if (lane->min_time_ms > r->max_time_ms || lane->max_time_ms < r->min_time_ms)
+        return true;
+    *out = arena_calloc(r->arena, r->count, sizeof **out);
+    for (size_t i = 0; *out != NULL && i < r->count && ok; i++) {
+        const struct file_read_item *it = &t->items[i];
+
+        if (it->slot != UINT32_MAX)
+            ok = histogram_take_blocks(&(*out)[i], lane, it->slot, it->generation, r->min_time_ms,
+                                       r->max_time_ms, r->arena);
+    }
+    return *out != NULL && ok;
+}
+
+static void lanes_drop(struct batch *t)
+{
+    for (size_t lane = 0; lane < LANE_COUNT; lane++) {
+        for (size_t i = 0; t->takes[lane] != NULL && i < t->r->count; i++)
+            histogram_take_drop(&t->takes[lane][i]);
+    }
+}
+
+static bool batch_copy(struct shard *s, struct batch *t)
+{
+    const struct shard_read *r = t->r;
+
+    for (size_t i = 0; i < r->count; i++) { /* independent loads: their misses overlap */
+        const struct series *series = series_find(&s->series, r->items[i].slot);
+
+        if (series != NULL && series->open_count != 0)
+            __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_tail));
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        const struct series *series = series_find(&s->series, r->items[i].slot);
+
+        t->items[i] = r->items[i];
+        if (series != NULL && series->generation == r->items[i].generation) {
+            chunk_snapshot_take(s->blocks.pool, series, r->min_time_ms, r->max_time_ms,
+                                &t->snaps[i]);
+        } else {
+            t->items[i].slot = UINT32_MAX;
+            t->snaps[i].closed = 0;
+            t->snaps[i].open_count = 0;
+        }
+    }
+    return late_take(&s->late, t, &t->late) && late_take(&s->late_frozen, t, &t->late_frozen) &&
+           lane_take(&s->histograms, t, &t->takes[LANE_IN_ORDER]) &&
+           lane_take(&s->histograms_late, t, &t->takes[LANE_LATE]) &&
+           lane_take(&s->histograms_late_frozen, t, &t->takes[LANE_LATE_FROZEN]);
+}
+
+static enum err batch_take(struct shard *s, struct batch *t, struct errinfo *ei)
+{
+    bool ok;
 
     mutex_lock(&s->lock);
-    for (size_t i = 0; i < count; i++) { /* independent loads: their misses overlap */
-        const struct series *series = series_find(&s->series, slots[i]);
-
-        if (series != NULL && series->open_head != 0)
-            __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_head));
-    }
-    for (size_t i = 0; i < count && ok; i++) {
-        const struct series *series = series_find(&s->series, slots[i]);
-
-        if (series == NULL || series->generation != generations[i])
-            out[i] = (struct snapshot){0};
-        else
-            ok = snapshot_take(s, series, min_time_ms, max_time_ms, arena, &room, &out[i]);
-    }
+    ok = batch_copy(s, t);
+    if (ok)
+        t->files = file_set_ref(s->files);
     mutex_unlock(&s->lock);
-    return ok ? ERR_OK : arena_error(arena, ei);
+    return ok ? ERR_OK : arena_error(t->r->arena, ei);
 }
 
-/* Closed chunks that overlap [min, max], newest first; count and, if `list` is given, their
- * numbers. */
-static size_t closed_overlapping(const struct chunk_pool *pool, uint32_t newest,
-                                 int64_t min_time_ms, int64_t max_time_ms, uint32_t *list,
-                                 size_t *sample_count)
+struct index *shard_index_pin(struct shard *s)
 {
-    size_t count = 0;
+    struct index *index;
 
-    for (uint32_t n = newest; n != 0;) {
-        const struct chunk_descriptor *d = chunk_descriptor_at(pool, n);
-
-        if (d->max_time_ms < min_time_ms)
-            break; /* all others are older */
-        if (d->min_time_ms <= max_time_ms) {
-            if (list != NULL)
-                list[count] = n;
-            count++;
-            *sample_count += d->sample_count;
-        }
-        n = d->older;
-    }
-    return count;
+    mutex_lock(&s->lock);
+    index = s->index;
+    mutex_unlock(&s->lock);
+    return index;
 }
 
-struct column_writer {
-    int64_t *t_ms;
-    double *value;
-    size_t count;
-    int64_t min_time_ms, max_time_ms;
-};
-
-/* Decodes a chunk behind what is there, then drops what lies outside the range. */
-static bool column_decode(struct column_writer *w, const uint8_t *tokens, size_t size,
-                          int64_t first_ms, size_t count)
+struct file_set *shard_files(struct shard *s)
 {
-    int64_t *t_ms = w->t_ms + w->count;
-    double *value = w->value + w->count;
-    size_t begin = 0, end = count;
+    struct file_set *files;
 
-    if (!chunk_decode(tokens, size, first_ms, count, t_ms, value))
-        return false;
-    while (begin < end && t_ms[begin] < w->min_time_ms)
-        begin++;
-    while (end > begin && t_ms[end - 1] > w->max_time_ms)
-        end--;
-    if (begin > 0) {
-        memmove(t_ms, t_ms + begin, (end - begin) * sizeof *t_ms);
-        memmove(value, value + begin, (end - begin) * sizeof *value);
-    }
-    w->count += end - begin;
-    return true;
+    mutex_lock(&s->lock);
+    files = file_set_ref(s->files);
+    mutex_unlock(&s->lock);
+    return files;
 }
 
-static enum err column_fill(const struct chunk_pool *pool, const struct snapshot *snap,
-                            struct column_writer *w, const uint32_t *closed, size_t closed_count,
-                            struct errinfo *ei)
+/* The chunks of the batch. */
+static enum err batch_decode(struct shard *s, struct batch *t, struct column *in_order,
+                             struct errinfo *ei)
 {
-    uint8_t tokens[CHUNK_BYTES_MAX];
-    bool ok = true;
+    const struct shard_read *r = t->r;
+    /* Before the chunks are seen: a detach frees their blocks when the section is left. */
+    uint32_t section = epoch_enter(s->blocks.pool->epoch);
+    enum err e = batch_take(s, t, ei);
 
-    for (size_t i = closed_count; i-- > 0 && ok;) { /* oldest first */
-        const struct chunk_descriptor *d = chunk_descriptor_at(pool, closed[i]);
-        size_t size = chunk_gather(pool, d->head, d->size_bytes, tokens);
-
-        ok = column_decode(w, tokens, size, d->min_time_ms, d->sample_count);
-    }
-    if (ok && snap->open_count > 0)
-        ok = column_decode(w, snap->open_tokens, snap->open_size, snap->open_first_ms,
-                           snap->open_count);
-    return ok ? ERR_OK : errinfo_set(ei, ERR_INTERNAL, 0, "a chunk in memory does not decode");
-}
-
-static enum err column_read(const struct chunk_pool *pool, const struct snapshot *snap,
-                            int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
-                            struct column *out, struct errinfo *ei)
-{
-    struct column_writer w = {.min_time_ms = min_time_ms, .max_time_ms = max_time_ms};
-    size_t sample_count = snap->open_count;
-    size_t closed_count =
-        closed_overlapping(pool, snap->closed, min_time_ms, max_time_ms, NULL, &sample_count);
-    uint32_t *closed = NULL;
-    enum err e;
-
-    *out = (struct column){0, NULL, NULL};
-    if (sample_count == 0)
-        return ERR_OK;
-    w.t_ms = ARENA_ARRAY(arena, sample_count, int64_t);
-    w.value = ARENA_ARRAY(arena, sample_count, double);
-    closed = ARENA_ARRAY(arena, closed_count, uint32_t);
-    if (w.t_ms == NULL || w.value == NULL || closed == NULL)
-        return arena_error(arena, ei);
-    (void)closed_overlapping(pool, snap->closed, min_time_ms, max_time_ms, closed, &sample_count);
-    e = column_fill(pool, snap, &w, closed, closed_count, ei);
     if (e == ERR_OK)
-        *out = (struct column){w.count, w.t_ms, w.value};
+        e = chunk_batch_read(s->blocks.pool, t->snaps, r->count, r->min_time_ms, r->max_time_ms,
+                             r->arena, in_order, ei);
+    epoch_leave(s->blocks.pool->epoch, section);
     return e;
 }
 
-enum err shard_read(struct shard *s, const uint32_t *slots, const uint16_t *generations,
-                    size_t count, int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
-                    struct column *out, struct errinfo *ei)
+/* Puts the histograms of a lane into the floats' columns, which may be NULL. */
+static enum err lane_read(const struct batch *t, enum lane lane, struct column **columns,
+                          struct errinfo *ei)
 {
-    struct snapshot *snaps;
+    const struct shard_read *r = t->r;
+
+    if (t->takes[lane] == NULL)
+        return ERR_OK;
+    if (*columns == NULL)
+        *columns = arena_calloc(r->arena, r->count, sizeof **columns);
+    if (*columns == NULL)
+        return arena_error(r->arena, ei);
+    for (size_t i = 0; i < r->count; i++) {
+        struct column own;
+        enum err e = histogram_take_read(&t->takes[lane][i], r->min_time_ms, r->max_time_ms,
+                                         r->arena, &own, ei);
+
+        if (e != ERR_OK)
+            return e;
+        if (!columns_interleave(&(*columns)[i], &own, r->arena, &(*columns)[i]))
+            return arena_error(r->arena, ei);
+    }
+    return ERR_OK;
+}
+
+static enum err lanes_read(struct batch *t, struct column *in_order, struct errinfo *ei)
+{
+    enum err e = lane_read(t, LANE_IN_ORDER, &in_order, ei);
+
+    if (e == ERR_OK)
+        e = lane_read(t, LANE_LATE_FROZEN, &t->late_frozen, ei);
+    return e == ERR_OK ? lane_read(t, LANE_LATE, &t->late, ei) : e;
+}
+
+enum err shard_read(struct shard *s, const struct shard_read *r, struct column *out,
+                    struct errinfo *ei)
+{
+    struct batch t = {.r = r};
+    struct column *in_order = ARENA_ARRAY(r->arena, r->count, struct column);
     enum err e;
 
-    ASSERT(count <= QUERIER_READ_BATCH_MAX);
-    snaps = ARENA_ARRAY(arena, count, struct snapshot);
-    if (snaps == NULL)
-        return arena_error(arena, ei);
-    e = snapshot_all(s, slots, generations, count, min_time_ms, max_time_ms, arena, snaps, ei);
-    for (size_t i = 0; i < count && e == ERR_OK; i++)
-        e = column_read(s->blocks.pool, &snaps[i], min_time_ms, max_time_ms, arena, &out[i], ei);
+    ASSERT(r->count <= QUERIER_READ_BATCH_MAX);
+    t.items = ARENA_ARRAY(r->arena, r->count, struct file_read_item);
+    t.snaps = ARENA_ARRAY(r->arena, r->count, struct chunk_snapshot);
+    if (t.items == NULL || t.snaps == NULL || in_order == NULL)
+        return arena_error(r->arena, ei);
+    e = batch_decode(s, &t, in_order, ei);
+    if (e == ERR_OK)
+        e = lanes_read(&t, in_order, ei);
+    lanes_drop(&t);
+    if (e == ERR_OK) {
+        const struct file_read read = {
+            .set = t.files,
+            .items = t.items,
+            .count = r->count,
+            .min_time_ms = r->min_time_ms,
+            .max_time_ms = r->max_time_ms,
+            .in_order = in_order,
+            .late_frozen = t.late_frozen,
+            .late = t.late,
+            .labels_of = r->labels_of,
+            .ctx = r->ctx,
+            .arena = r->arena,
+        };
+
+        e = file_set_read(&read, out, ei);
+    }
+    file_set_unref(t.files);
     return e;
 }

@@ -154,6 +154,7 @@ void str_quote(struct byte_writer *w, struct str text)
             quote_rune(w, p + i, n);
         i += n == 0 ? 1 : n;
     }
-    writer_append(w, p + text.size - plain, plain);
+    if (plain > 0) /* the text may be empty and its data NULL */
+        writer_append(w, p + text.size - plain, plain);
     writer_u8(w, '"');
 }

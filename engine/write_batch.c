@@ -15,6 +15,7 @@ static const char *const refusal_names[REFUSAL_COUNT] = {
     [REFUSAL_TOO_OLD] = "too_old",
     [REFUSAL_OUT_OF_ORDER] = "out_of_order",
     [REFUSAL_DUPLICATE_TIMESTAMP] = "duplicate_timestamp",
+    [REFUSAL_INVALID_HISTOGRAM] = "invalid_histogram",
     [REFUSAL_LIMIT] = "limit",
 };
 
@@ -34,8 +35,10 @@ enum err write_batch_new(struct write_batch **out, struct errinfo *ei)
         return errinfo_set(ei, ERR_NOMEM, 0, "write batch");
     }
     arena_init(&scratch->arena, NULL);
+    arena_init(&b->histogram_arena, NULL);
     writer_init(&scratch->canonical);
     writer_init(&scratch->rest);
+    writer_init(&scratch->packed);
     b->scratch = scratch;
     *out = b;
     return ERR_OK;
@@ -51,12 +54,15 @@ void write_batch_free(struct write_batch *b)
     arena_done(&scratch->arena);
     writer_done(&scratch->canonical);
     writer_done(&scratch->rest);
+    writer_done(&scratch->packed);
     free(scratch->targets);
     free(scratch->order);
     free(scratch->shard_end);
     free(scratch);
     free(b->series);
     free(b->samples);
+    free(b->histograms);
+    arena_done(&b->histogram_arena);
     free(b);
 }
 
@@ -64,6 +70,9 @@ void write_batch_reset(struct write_batch *b)
 {
     b->series_count = 0;
     b->sample_count = 0;
+    b->histogram_count = 0;
+    b->invalid_count = 0;
+    arena_reset(&b->histogram_arena);
 }
 
 static bool grow(void **array, size_t *capacity, size_t item_bytes)
@@ -101,5 +110,15 @@ bool write_batch_grow_samples(struct write_batch *b)
               grow(&array, &b->sample_capacity, sizeof *b->samples);
 
     b->samples = array;
+    return ok;
+}
+
+bool write_batch_grow_histograms(struct write_batch *b)
+{
+    void *array = b->histograms;
+    bool ok = b->histogram_count < b->histogram_capacity ||
+              grow(&array, &b->histogram_capacity, sizeof *b->histograms);
+
+    b->histograms = array;
     return ok;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/float_text.h"
 #include "promql/arena_refused_internal.h"
 #include "promql/text_internal.h"
@@ -172,6 +173,24 @@ static const char *entry_text(const struct annotations *a, const struct annotati
                         "from %s to %s (%s)",
                         prefix, entry->text, from, to, entry->fix.max_diff,
                         (unsigned long long)entry->sample_count, first, last, position);
+}
+
+enum err annotations_merge(struct annotations *a, const struct annotations *from,
+                           struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    for (size_t i = 0; i < from->slot_count; i++) {
+        for (const struct annotation_entry *x = from->slots[i]; x != NULL && e == ERR_OK;
+             x = x->next) {
+            struct annotation_entry *entry;
+            bool added;
+
+            ASSERT(!x->is_monotonicity);
+            e = entry_get(a, x->kind, x->position, x->text, &entry, &added, ei);
+        }
+    }
+    return e;
 }
 
 static int annotation_compare(const void *x, const void *y)

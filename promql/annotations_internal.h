@@ -40,6 +40,9 @@ MUST_USE enum err annotations_add_monotonicity(struct annotations *a,
                                                struct str metric_name,
                                                const struct monotonicity_fix *fix,
                                                struct errinfo *ei);
+/* Adds those of `from`, which has none about monotonicity. */
+MUST_USE enum err annotations_merge(struct annotations *a, const struct annotations *from,
+                                    struct errinfo *ei);
 /* All of them in the order of their positions, complete with prefix and position. */
 MUST_USE enum err annotations_finish(struct annotations *a, struct str query,
                                      const struct annotation **out, size_t *out_count,

@@ -55,6 +55,8 @@ enum binary_op {
     OP_LE,
     OP_GT,
     OP_GE,
+    OP_TRIM_UPPER, /* </ */
+    OP_TRIM_LOWER, /* >/ */
     OP_AND,
     OP_OR,
     OP_UNLESS,
@@ -63,6 +65,15 @@ const char *binary_op_name(enum binary_op op);
 static inline bool binary_op_is_comparison(enum binary_op op)
 {
     return op >= OP_EQ && op <= OP_GE;
+}
+/* Arithmetic: what comes out is another metric. */
+static inline bool binary_op_changes_schema(enum binary_op op)
+{
+    return op < OP_EQ;
+}
+static inline bool binary_op_is_trim(enum binary_op op)
+{
+    return op == OP_TRIM_UPPER || op == OP_TRIM_LOWER;
 }
 static inline bool binary_op_is_set(enum binary_op op)
 {
@@ -78,18 +89,32 @@ enum aggregate_op {
     AGG_GROUP,
     AGG_STDDEV,
     AGG_STDVAR,
-    AGG_TOPK,
+    AGG_TOPK, /* from here on with a parameter */
     AGG_BOTTOMK,
     AGG_COUNT_VALUES,
     AGG_QUANTILE,
+    AGG_LIMITK, /* from here on experimental */
+    AGG_LIMIT_RATIO,
 };
 const char *aggregate_op_name(enum aggregate_op op);
+
+/* True where whole series of the input come out. */
+static inline bool aggregate_op_selects(enum aggregate_op op)
+{
+    return op == AGG_TOPK || op == AGG_BOTTOMK || op == AGG_LIMITK || op == AGG_LIMIT_RATIO;
+}
 
 enum match_cardinality {
     MATCH_ONE_TO_ONE,
     MATCH_MANY_TO_ONE,
     MATCH_ONE_TO_MANY,
     MATCH_MANY_TO_MANY
+};
+
+/* What stands in for a series that has no partner. */
+struct fill_value {
+    bool given;
+    double value;
 };
 
 struct vector_matching {
@@ -99,21 +124,57 @@ struct vector_matching {
     size_t label_count;
     const struct str *include; /* group_left/group_right labels */
     size_t include_count;
+    /* With group_right they change sides, as in Prometheus: fill_left stands in for what is missing
+     * on the "many" side, fill_right on the "one" side. */
+    struct fill_value fill_left, fill_right;
 };
 
 enum at_kind { AT_NONE, AT_TIME, AT_START, AT_END };
 
+enum duration_op {
+    DURATION_NUMBER,
+    DURATION_STEP,  /* step() */
+    DURATION_RANGE, /* range() */
+    DURATION_MIN_OF,
+    DURATION_MAX_OF,
+    DURATION_ADD, /* with lhs NULL: a sign */
+    DURATION_SUB, /* with lhs NULL: a sign */
+    DURATION_MUL,
+    DURATION_DIV,
+    DURATION_MOD,
+    DURATION_POW,
+};
+
+/* "step", "min_of", "+", ...; not of numbers. */
+const char *duration_op_name(enum duration_op op);
+
+/* A duration that is not known before the query's step and range are. */
+struct duration_expr {
+    enum duration_op op;
+    bool wrapped;                          /* stands in parentheses */
+    bool is_duration;                      /* number: written as one (5m) */
+    double seconds;                        /* number */
+    const struct duration_expr *lhs, *rhs; /* NULL where the operator has none */
+    struct position_range position;
+    uint32_t depth; /* as in struct node */
+};
+
 /* offset and @ of selectors and subqueries. */
 struct time_shift {
     int64_t offset_ms;
+    const struct duration_expr *offset_expr; /* in place of offset_ms, or NULL */
     enum at_kind at;
     int64_t at_ms; /* for AT_TIME */
 };
+
+/* The modifiers anchored and smoothed. */
+enum range_extension { EXTENSION_NONE, EXTENSION_ANCHORED, EXTENSION_SMOOTHED };
 
 struct promql_function; /* functions.h */
 
 struct node {
     enum node_kind kind;
+    uint32_t id; /* below node_count of its expression, unlike that of any other node in it */
     enum value_type type;
     struct position_range position;
     /* Levels from here down, at most PROMQL_DEPTH_MAX; a chain of left-hand sides counts once. */
@@ -129,15 +190,19 @@ struct node {
             const struct matcher *matchers; /* includes the one for name */
             size_t matcher_count;
             struct time_shift shift;
+            enum range_extension extension; /* also of the range, where there is one */
         } selector;
         struct {
             struct node *selector; /* NODE_SELECTOR; offset and @ live there */
             int64_t range_ms;
+            const struct duration_expr *range_expr; /* in place of range_ms, or NULL */
         } matrix;
         struct {
             struct node *expr;
             int64_t range_ms;
             int64_t step_ms; /* 0: the default evaluation interval */
+            /* In place of range_ms and step_ms, or NULL. */
+            const struct duration_expr *range_expr, *step_expr;
             struct time_shift shift;
         } subquery;
         struct {
@@ -171,6 +236,7 @@ struct node {
 struct promql_expr {
     struct str text; /* a copy in the arena */
     struct node *root;
+    uint32_t node_count, selector_count;
     /* Compiled matchers of the whole tree own regular expressions: freed by promql_expr_done(). */
     struct matcher **matchers;
     size_t matcher_count;
@@ -179,10 +245,13 @@ struct promql_expr {
     size_t regex_bytes;
 };
 
+/* The parts of the language that Prometheus switches on by name (--enable-feature). Duration
+ * expressions have no switch any more. What is known but not built is refused with ERR_UNSUPPORTED,
+ * by name and position. */
 struct promql_parse_options {
-    bool experimental_functions; /* promql-experimental-functions */
-    /* What is known but not built (native histograms' functions, fill, smoothed, ...) is refused
-     * with ERR_UNSUPPORTED, by name and position. */
+    bool experimental_functions;   /* promql-experimental-functions; limitk and limit_ratio too */
+    bool extended_range_selectors; /* promql-extended-range-selectors: anchored, smoothed */
+    bool binop_fill_modifiers;     /* promql-binop-fill-modifiers */
 };
 
 /*
@@ -196,12 +265,38 @@ MUST_USE enum err promql_parse(struct str text, const struct promql_parse_option
 /* Frees the compiled matchers and their charge; the tree goes with the arena. The arena's budget
  * must still be there. Accepts NULL. */
 void promql_expr_done(struct promql_expr *expr);
+/* A selector of an expression; what it reads begins back_ms before the query's start, as far as
+ * ranges and offsets say so that are written as numbers. */
+struct promql_selector {
+    const struct node *node; /* NODE_SELECTOR; NULL: info() without one, is_target_info */
+    int64_t back_ms;
+    bool is_target_info; /* info() reads target_info by it: it has no matcher for the name */
+};
+/* Calls `visit` for each selector of the tree, in no particular order. */
+void promql_selectors_visit(const struct promql_expr *expr,
+                            void (*visit)(void *ctx, const struct promql_selector *selector),
+                            void *ctx);
 /* Parses `name{matchers}` alone, for match[] parameters; freed by matcher_done() each. A selector
  * without any matcher that refuses the empty value is accepted: callers decide. */
 MUST_USE enum err promql_parse_selector(struct str text, struct arena *arena, struct matcher **out,
                                         size_t *out_count, struct errinfo *ei);
+/* What durations are relative to: the query's step (0 for an instant query) and its range. */
+struct duration_bounds {
+    double step_s, range_s;
+};
+/* A duration in milliseconds. ERR_INVALID with Prometheus's text, whose positions are offsets from
+ * 0 rather than lines and columns. */
+MUST_USE enum err promql_duration_evaluate(const struct duration_expr *d,
+                                           const struct duration_bounds *bounds,
+                                           bool negative_allowed, int64_t *out_ms,
+                                           struct errinfo *ei);
 /* The text Prometheus would print for the tree (Expr.String()). NULL when the arena refuses. */
 char *promql_node_format(const struct node *n, struct arena *arena);
+/* The same over several lines where it is longer than 100 bytes: Prometheus's Expr.Pretty(0).
+ * ERR_LIMIT when the arena refuses or the text has more than PROMQL_PRETTY_BYTES_MAX. */
+enum { PROMQL_PRETTY_BYTES_MAX = 16 << 20 };
+MUST_USE enum err promql_expr_pretty(const struct promql_expr *expr, struct arena *arena,
+                                     struct str *out, struct errinfo *ei);
 /* "line:column" (1-based, columns in bytes) of an offset into text. */
 void promql_position_text(struct str text, uint32_t offset, char *out, size_t out_size);
 /* A number as PromQL writes it: decimal and hexadecimal integers, octal by a leading zero, floats,

@@ -70,18 +70,42 @@ static enum err check_arg_count(struct parser *p, struct node *n)
     return ERR_OK;
 }
 
+/* The second argument of info() is a selector that stands for its matchers only. */
+static enum err check_info_selector(struct parser *p, const struct node *n)
+{
+    const struct node *arg;
+
+    if (n->u.call.arg_count < 2)
+        return ERR_OK;
+    arg = n->u.call.args[1];
+    if (arg->type != VALUE_VECTOR)
+        return parser_fail(p, n->position.start,
+                           "expected type %s in call to function \"info\", got %s",
+                           value_type_name(VALUE_VECTOR), value_type_name(arg->type));
+    if (arg->kind != NODE_SELECTOR)
+        return parser_fail(p, arg->position.start, "expected label selectors only");
+    if (arg->u.selector.name.size > 0)
+        return parser_fail(p, arg->position.start,
+                           "expected label selectors only, got vector selector instead");
+    return ERR_OK;
+}
+
 static enum err check_call(struct parser *p, // NOLINT(misc-no-recursion): PROMQL_DEPTH_MAX
                            struct node *n)
 {
     const struct promql_function *f = n->u.call.function;
     enum err e = check_arg_count(p, n);
 
+    if (e == ERR_OK && f->id == FUNCTION_INFO)
+        e = check_info_selector(p, n);
     for (size_t i = 0; e == ERR_OK && i < n->u.call.arg_count; i++) {
         size_t declared = i < f->arg_count ? i : f->arg_count - 1;
         const char *context = arena_printf(p->arena, "call to function \"%s\"", f->name);
 
         if (context == NULL)
             return parser_out_of_memory(p);
+        if (f->id == FUNCTION_INFO && i == 1)
+            break; /* has been checked, and may match the empty value */
         e = expect_type(p, n->u.call.args[i], f->args[declared], context);
     }
     return e;
@@ -150,11 +174,15 @@ static enum err check_matching(struct parser *p, struct node *n)
     struct vector_matching *m = &n->u.binary.matching;
     bool vectors = n->u.binary.lhs->type == VALUE_VECTOR && n->u.binary.rhs->type == VALUE_VECTOR;
     bool set = binary_op_is_set(n->u.binary.op);
+    bool fills = m->fill_left.given || m->fill_right.given;
     uint32_t start = n->position.start;
 
     if (!vectors) {
         if (m->label_count > 0)
             return parser_fail(p, start, "vector matching only allowed between instant vectors");
+        if (fills)
+            return parser_fail(p, start,
+                               "filling in missing series only allowed between instant vectors");
         *m = (struct vector_matching){0};
         if (set)
             return parser_fail(p, start,
@@ -165,6 +193,8 @@ static enum err check_matching(struct parser *p, struct node *n)
     if (set && m->cardinality != MATCH_ONE_TO_ONE)
         return parser_fail(p, start, "no grouping allowed for \"%s\" operation",
                            binary_op_name(n->u.binary.op));
+    if (set && fills)
+        return parser_fail(p, start, "filling in missing series not allowed for set operators");
     if (set)
         m->cardinality = MATCH_MANY_TO_MANY;
     return ERR_OK;

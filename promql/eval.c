@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "promql/eval_map_internal.h"
 #include "promql/label_sets_internal.h"
 
 static bool eval_is_stopped(const struct eval *ev)
@@ -31,10 +32,14 @@ enum err eval_check(struct eval *ev, struct errinfo *ei)
 enum err eval_samples_hold(struct eval *ev, uint64_t count, struct errinfo *ei)
 {
     uint64_t held =
-        atomic_fetch_add_explicit(&ev->samples_held, count, memory_order_relaxed) + count;
+        atomic_fetch_add_explicit(&ev->counters->samples_held, count, memory_order_relaxed) + count;
+    uint64_t peak;
 
-    if (held > atomic_load_explicit(&ev->samples_peak, memory_order_relaxed))
-        atomic_store_explicit(&ev->samples_peak, held, memory_order_relaxed);
+    peak = atomic_load_explicit(&ev->counters->samples_peak, memory_order_relaxed);
+    while (held > peak &&
+           !atomic_compare_exchange_weak_explicit(&ev->counters->samples_peak, &peak, held,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
     if (ev->settings->max_samples != 0 && held > ev->settings->max_samples) {
         eval_samples_release(ev, count);
         return errinfo_set(ei, ERR_LIMIT, 0,
@@ -46,7 +51,37 @@ enum err eval_samples_hold(struct eval *ev, uint64_t count, struct errinfo *ei)
 
 void eval_samples_release(struct eval *ev, uint64_t count)
 {
-    atomic_fetch_sub_explicit(&ev->samples_held, count, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&ev->counters->samples_held, count, memory_order_relaxed);
+}
+
+void eval_count_queryable(struct eval *ev, const struct grid *grid, size_t step, uint64_t count)
+{
+    struct eval_counters *c = ev->counters;
+    bool is_spread = grid->count == 1;
+
+    if (ev->in_subquery || count == 0)
+        return;
+    atomic_fetch_add_explicit(&c->samples_queryable, is_spread ? count * c->step_count : count,
+                              memory_order_relaxed);
+    if (c->per_step == NULL)
+        return;
+    for (size_t k = 0; is_spread && k < c->step_count; k++)
+        c->per_step[k] += count;
+    if (!is_spread)
+        c->per_step[grid->count == c->step_count ? step : c->step_count - 1] += count;
+}
+
+void eval_count_row(struct eval *ev, const struct grid *grid, const struct row *row)
+{
+    if (!eval_counts_steps(ev)) {
+        eval_count_queryable(ev, grid, 0, row_sample_count(row, grid));
+        return;
+    }
+    for (size_t k = 0; k < grid->count; k++) {
+        const struct histogram *h = row_has(row, k) ? row_histogram(row, k) : NULL;
+
+        eval_count_queryable(ev, grid, k, h != NULL ? histogram_weight(h) : row_has(row, k));
+    }
 }
 
 /* Collects a stream into a vector. */
@@ -137,6 +172,36 @@ static enum err column_fill(struct eval *ev, double *out, size_t count, double v
     return e;
 }
 
+/* A row of one step, at every step of `v`. */
+static enum err row_spread(struct vector *v, const struct row *in, struct errinfo *ei)
+{
+    const struct histogram *h = row_histogram(in, 0), *copy = NULL;
+    struct histogram_keeper keeper = {.arena = &v->arena};
+    uint64_t held = v->grid.count * (h != NULL ? histogram_weight(h) : 1);
+    struct row *row;
+    enum err e = eval_samples_hold(v->eval, held, ei); /* before memory is touched */
+
+    if (e != ERR_OK)
+        return e;
+    v->sample_count += held;
+    e = vector_add(v, &row, ei);
+    if (e == ERR_OK)
+        e = labels_copy(&in->labels, &v->arena, &row->labels, ei);
+    if (e == ERR_OK)
+        e = column_fill(v->eval, row->value, v->grid.count, in->value[0], ei);
+    if (e == ERR_OK && h != NULL)
+        e = histogram_keep(&keeper, h, &copy, ei);
+    if (e == ERR_OK && h != NULL)
+        e = row_want_histograms(v->eval, row, &v->grid, &v->arena, ei);
+    if (e != ERR_OK)
+        return e;
+    for (size_t k = 0; h != NULL && k < v->grid.count; k++)
+        row->histogram[k] = copy;
+    row->drop_name = in->drop_name;
+    bitmap_fill(row->present, v->grid.count);
+    return ERR_OK;
+}
+
 /* A vector of one step stands for every step. */
 static enum err vector_spread(struct eval *ev, const struct plan *p, const struct vector *in,
                               struct vector **out, struct errinfo *ei)
@@ -145,23 +210,8 @@ static enum err vector_spread(struct eval *ev, const struct plan *p, const struc
     enum err e = vector_new(ev, &p->grid, &v, ei);
 
     for (size_t i = 0; e == ERR_OK && i < in->count; i++) {
-        struct row *row;
-
-        if (!row_has(&in->rows[i], 0))
-            continue;
-        e = eval_samples_hold(ev, p->grid.count, ei); /* before memory is touched */
-        if (e != ERR_OK)
-            break;
-        v->sample_count += p->grid.count;
-        e = vector_add(v, &row, ei);
-        if (e == ERR_OK)
-            e = labels_copy(&in->rows[i].labels, &v->arena, &row->labels, ei);
-        if (e == ERR_OK)
-            e = column_fill(ev, row->value, p->grid.count, in->rows[i].value[0], ei);
-        if (e != ERR_OK)
-            break;
-        row->drop_name = in->rows[i].drop_name;
-        bitmap_fill(row->present, p->grid.count);
+        if (row_has(&in->rows[i], 0))
+            e = row_spread(v, &in->rows[i], ei);
     }
     if (e == ERR_OK)
         *out = TAKE(v);
@@ -186,6 +236,8 @@ static enum err eval_barrier(struct eval *ev, const struct plan *p, struct vecto
         return eval_absent(ev, p, out, ei);
     case PLAN_HISTOGRAM:
         return eval_histogram(ev, p, out, ei);
+    case PLAN_INFO:
+        return eval_info(ev, p, out, ei);
     case PLAN_SORT:
         return eval_sort(ev, p, out, ei);
     case PLAN_VECTOR:
@@ -284,7 +336,7 @@ enum err eval_stream(struct eval *ev, const struct plan *p, struct sink *sink, s
     return e;
 }
 
-/* scalar(vector): the value where exactly one series has a sample, else NaN. Restricted labels do
+/* scalar(vector): the value where exactly one series has a float, else NaN. Restricted labels do
  * no harm: rows are counted, not label sets. */
 struct scalar_sink {
     struct sink sink;
@@ -302,7 +354,7 @@ static enum err scalar_push(struct sink *sink, struct batch *b, struct errinfo *
         for (size_t from = 0, end; e == ERR_OK && from < b->grid->count; from = end) {
             e = eval_piece(s->ev, from, b->grid->count, &end, ei);
             for (size_t k = from; e == ERR_OK && k < end; k++) {
-                if (!row_has(&b->rows[i], k))
+                if (!row_has(&b->rows[i], k) || row_histogram(&b->rows[i], k) != NULL)
                     continue;
                 s->values[k] = s->seen[k] ? NAN : b->rows[i].value[k];
                 s->seen[k] = 1;
@@ -356,6 +408,22 @@ static enum err scalar_leaf(struct eval *ev, const struct plan *p, struct arena 
     }
 }
 
+static bool scalar_is_link(const struct plan *p)
+{
+    return p->kind == PLAN_SPREAD || p->kind == PLAN_SCALAR_NEGATE ||
+           p->kind == PLAN_SCALAR_BINARY || p->kind == PLAN_SCALAR_CHOICE;
+}
+
+/* One step of a scalar operator; `rhs` is nothing to a negation. */
+static double scalar_apply(const struct plan *p, double lhs, double rhs)
+{
+    if (p->kind == PLAN_SCALAR_NEGATE)
+        return -lhs;
+    if (p->kind == PLAN_SCALAR_CHOICE)
+        return p->function->id == FUNCTION_MAX_OF ? go_max(lhs, rhs) : go_min(lhs, rhs);
+    return binary_op_apply(p->node->u.binary.op, lhs, rhs);
+}
+
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err scalar_link(struct eval *ev, const struct plan *p, struct arena *arena,
                             double *values, struct errinfo *ei)
@@ -365,15 +433,14 @@ static enum err scalar_link(struct eval *ev, const struct plan *p, struct arena 
 
     if (p->kind == PLAN_SPREAD)
         return column_fill(ev, values, p->grid.count, values[0], ei);
-    if (p->kind == PLAN_SCALAR_BINARY) {
+    if (p->rhs != NULL) {
         e = eval_scalar(ev, p->rhs, arena, &rhs, ei);
         ASSERT(e != ERR_OK || rhs != NULL);
     }
     for (size_t i = 0, end; e == ERR_OK && i < p->grid.count; i = end) {
         e = eval_piece(ev, i, p->grid.count, &end, ei);
         for (size_t k = i; e == ERR_OK && k < end; k++)
-            values[k] =
-                rhs == NULL ? -values[k] : binary_op_apply(p->node->u.binary.op, values[k], rhs[k]);
+            values[k] = scalar_apply(p, values[k], rhs == NULL ? 0 : rhs[k]);
     }
     return e;
 }
@@ -387,9 +454,7 @@ enum err eval_scalar(struct eval *ev, const struct plan *p, struct arena *arena,
     size_t count = 0;
     enum err e;
 
-    for (; leaf->kind == PLAN_SPREAD || leaf->kind == PLAN_SCALAR_NEGATE ||
-           leaf->kind == PLAN_SCALAR_BINARY;
-         leaf = leaf->input)
+    for (; scalar_is_link(leaf); leaf = leaf->input)
         count++;
     /* A column alone that is too long: refused before its memory is touched. */
     e = eval_samples_hold(ev, p->grid.count, ei);

@@ -2,27 +2,20 @@
  * Aggregations that fold: sum, avg, count, min, max, group, stddev, stdvar. Rows are folded into
  * their group's cells as they come, so that memory follows the number of groups.
  *
- * A stream may come in units (eval_selector.c): each unit is folded by itself and merged into the
- * total when it ends, in the order of the units, sum and compensation both. Units could therefore
- * be folded by several threads; what a fold does may not depend on the state of another unit.
+ * A stream comes in the order of labels, or in any (eval_selector.c); then nothing may depend on
+ * it: see fold_cells_internal.h.
  */
 #include <string.h>
 
 #include "promql/eval_internal.h"
+#include "promql/eval_share_internal.h"
+#include "promql/fold_cells_internal.h"
+#include "promql/fold_histograms_internal.h"
 #include "promql/label_sets_internal.h"
 
-/* A group's state per step; which columns exist depends on the operator. */
-struct cells {
-    uint64_t *seen;        /* steps with at least one sample; NULL: nothing folded yet */
-    uint64_t *incremental; /* avg: the sum has overflowed, `mean` counts */
-    double *value;         /* sum, extremum, or sum of squares about the mean */
-    double *compensation;  /* sum, avg */
-    double *mean;          /* avg, stddev, stdvar */
-    double *count;         /* avg, count, stddev, stdvar */
-};
-
 struct group {
-    struct cells unit, total;
+    struct cells cells;
+    struct histogram_cells *histograms; /* NULL: none so far */
     bool drop_name;
 };
 
@@ -49,324 +42,12 @@ struct fold {
     size_t group_capacity;
     struct str *names; /* sorted; of by or without */
     size_t name_count;
-    uint32_t unit;
+    bool any_order; /* of the stream; the same in all its batches */
+    /* Histograms are summed up in the order of labels, and an annotation may want a name that
+     * nobody needs otherwise: then the stream ends with an error and is run anew. */
+    bool wants_labels;
+    struct histogram_annotator annotator;
 };
-
-static bool op_has_count(enum aggregate_op op)
-{
-    return op == AGG_AVG || op == AGG_COUNT || op == AGG_STDDEV || op == AGG_STDVAR;
-}
-
-/* A zeroed column, if it is wanted. */
-static enum err cells_column(struct fold *f, bool wanted, double **out, struct errinfo *ei)
-{
-    size_t count = f->plan->grid.count;
-
-    if (!wanted)
-        return ERR_OK;
-    *out = ARENA_ARRAY(&f->arena, count, double);
-    return *out == NULL ? arena_refused(&f->arena, ei) : eval_zero(f->ev, *out, count, ei);
-}
-
-static enum err cells_alloc(struct fold *f, struct cells *c, struct errinfo *ei)
-{
-    size_t words = grid_words(&f->plan->grid);
-    enum aggregate_op op = f->op;
-    enum err e;
-
-    memset(c, 0, sizeof *c);
-    e = cells_column(f, op != AGG_COUNT && op != AGG_GROUP, &c->value, ei);
-    if (e == ERR_OK)
-        e = cells_column(f, op == AGG_SUM || op == AGG_AVG, &c->compensation, ei);
-    if (e == ERR_OK)
-        e = cells_column(f, op == AGG_AVG || op == AGG_STDDEV || op == AGG_STDVAR, &c->mean, ei);
-    if (e == ERR_OK)
-        e = cells_column(f, op_has_count(op), &c->count, ei);
-    if (e != ERR_OK)
-        return e;
-    if (op == AGG_AVG)
-        c->incremental = arena_calloc(&f->arena, words, sizeof *c->incremental);
-    c->seen = arena_calloc(&f->arena, words, sizeof *c->seen);
-    if (c->seen == NULL || (op == AGG_AVG && c->incremental == NULL))
-        return arena_refused(&f->arena, ei);
-    return ERR_OK;
-}
-
-static bool bit(const uint64_t *bits, size_t k)
-{
-    return (bits[k / 64] >> (k % 64)) & 1;
-}
-
-static void bit_set(uint64_t *bits, size_t k)
-{
-    bits[k / 64] |= UINT64_C(1) << (k % 64);
-}
-
-/* Adds one value to a mean that could no longer be kept as a sum. */
-static void incremental_add(struct cells *c, size_t k, double v)
-{
-    double q = (c->count[k] - 1) / c->count[k];
-
-    c->mean[k] *= q;
-    c->compensation[k] *= q;
-    kahan_add(v / c->count[k], &c->mean[k], &c->compensation[k]);
-}
-
-static void avg_add(struct cells *c, size_t k, double v)
-{
-    double sum = c->value[k], compensation = c->compensation[k];
-
-    c->count[k]++;
-    if (!bit(c->incremental, k)) {
-        kahan_add(v, &sum, &compensation);
-        if (!isinf(sum)) {
-            c->value[k] = sum;
-            c->compensation[k] = compensation;
-            return;
-        }
-        bit_set(c->incremental, k);
-        c->mean[k] = c->value[k] / (c->count[k] - 1);
-        c->compensation[k] /= c->count[k] - 1;
-    }
-    incremental_add(c, k, v);
-}
-
-/* The first sample of a cell. */
-static void cell_start(enum aggregate_op op, struct cells *c, size_t k, double v)
-{
-    switch (op) {
-    case AGG_SUM:
-        c->value[k] = v;
-        c->compensation[k] = 0;
-        break;
-    case AGG_AVG:
-        c->value[k] = v;
-        c->compensation[k] = 0;
-        c->count[k] = 1;
-        break;
-    case AGG_STDDEV:
-    case AGG_STDVAR:
-        c->value[k] = isfinite(v) ? 0 : NAN;
-        c->mean[k] = v;
-        c->count[k] = 1;
-        break;
-    case AGG_COUNT:
-        c->count[k] = 1;
-        break;
-    case AGG_MIN:
-    case AGG_MAX:
-        c->value[k] = v;
-        break;
-    default:
-        break;
-    }
-}
-
-static void cell_add(enum aggregate_op op, struct cells *c, size_t k, double v)
-{
-    double delta;
-
-    switch (op) {
-    case AGG_SUM:
-        kahan_add(v, &c->value[k], &c->compensation[k]);
-        break;
-    case AGG_AVG:
-        avg_add(c, k, v);
-        break;
-    case AGG_STDDEV:
-    case AGG_STDVAR:
-        c->count[k]++;
-        delta = v - c->mean[k];
-        c->mean[k] += delta / c->count[k];
-        c->value[k] += delta * (v - c->mean[k]);
-        break;
-    case AGG_COUNT:
-        c->count[k]++;
-        break;
-    case AGG_MIN:
-        if (c->value[k] > v || isnan(c->value[k]))
-            c->value[k] = v;
-        break;
-    case AGG_MAX:
-        if (c->value[k] < v || isnan(c->value[k]))
-            c->value[k] = v;
-        break;
-    default:
-        break;
-    }
-}
-
-/* The common case of sums: both sides have the same steps. Without a branch per step. */
-static void sum_add_dense(double *sum, double *compensation, const double *v, size_t count)
-{
-    for (size_t k = 0; k < count; k++) {
-        double s = sum[k], x = v[k], t = s + x;
-        double error = fabs(s) >= fabs(x) ? (s - t) + x : (x - t) + s;
-
-        compensation[k] = isinf(t) ? 0 : compensation[k] + error;
-        sum[k] = t;
-    }
-}
-
-/* Steps [begin, end); `begin` is that of a word. */
-static void row_fold(enum aggregate_op op, struct cells *c, const struct row *row, size_t begin,
-                     size_t end)
-{
-    for (size_t word = begin / 64; word * 64 < end; word++) {
-        uint64_t present = row->present[word], fresh = present & ~c->seen[word];
-        size_t base = word * 64, left = end - base < 64 ? end - base : 64;
-
-        /* With the same steps on both sides the absent ones are added as well: their cells mean
-         * nothing. */
-        if (op == AGG_SUM && present == c->seen[word]) {
-            sum_add_dense(c->value + base, c->compensation + base, row->value + base, left);
-            continue;
-        }
-        c->seen[word] |= present;
-        for (; present != 0; present &= present - 1) {
-            size_t k = base + (size_t)__builtin_ctzll(present);
-
-            if (fresh & (present & -present))
-                cell_start(op, c, k, row->value[k]);
-            else
-                cell_add(op, c, k, row->value[k]);
-        }
-    }
-}
-
-/* --- merging a unit into the total --- */
-
-static void avg_merge(struct cells *to, const struct cells *from, size_t k)
-{
-    double n1 = to->count[k], n2 = from->count[k], n = n1 + n2;
-    bool incremental = bit(to->incremental, k) || bit(from->incremental, k);
-    double sum = to->value[k], compensation = to->compensation[k];
-    double mean1, mean2, c1, c2;
-
-    to->count[k] = n;
-    if (!incremental) {
-        kahan_add(from->value[k], &sum, &compensation);
-        if (!isinf(sum)) {
-            to->value[k] = sum;
-            to->compensation[k] = compensation + from->compensation[k];
-            return;
-        }
-    }
-    mean1 = bit(to->incremental, k) ? to->mean[k] : to->value[k] / n1;
-    mean2 = bit(from->incremental, k) ? from->mean[k] : from->value[k] / n2;
-    c1 = bit(to->incremental, k) ? to->compensation[k] : to->compensation[k] / n1;
-    c2 = bit(from->incremental, k) ? from->compensation[k] : from->compensation[k] / n2;
-    bit_set(to->incremental, k);
-    to->mean[k] = mean1 * (n1 / n);
-    to->compensation[k] = c1 * (n1 / n) + c2 * (n2 / n);
-    kahan_add(mean2 * (n2 / n), &to->mean[k], &to->compensation[k]);
-}
-
-/* Chan, Golub and LeVeque's update for two partial variances. */
-static void variance_merge(struct cells *to, const struct cells *from, size_t k)
-{
-    double n1 = to->count[k], n2 = from->count[k], n = n1 + n2;
-    double delta = from->mean[k] - to->mean[k];
-
-    to->value[k] += from->value[k] + delta * delta * (n1 * n2 / n);
-    to->mean[k] += delta * (n2 / n);
-    to->count[k] = n;
-}
-
-static void cell_merge(enum aggregate_op op, struct cells *to, const struct cells *from, size_t k)
-{
-    switch (op) {
-    case AGG_SUM:
-        kahan_add(from->value[k], &to->value[k], &to->compensation[k]);
-        if (!isinf(to->value[k]))
-            to->compensation[k] += from->compensation[k];
-        break;
-    case AGG_AVG:
-        avg_merge(to, from, k);
-        break;
-    case AGG_STDDEV:
-    case AGG_STDVAR:
-        variance_merge(to, from, k);
-        break;
-    case AGG_COUNT:
-        to->count[k] += from->count[k];
-        break;
-    case AGG_MIN:
-    case AGG_MAX:
-        cell_add(op, to, k, from->value[k]);
-        break;
-    default:
-        break;
-    }
-}
-
-static void cell_copy(struct cells *to, const struct cells *from, size_t k)
-{
-    if (to->value != NULL)
-        to->value[k] = from->value[k];
-    if (to->compensation != NULL)
-        to->compensation[k] = from->compensation[k];
-    if (to->mean != NULL)
-        to->mean[k] = from->mean[k];
-    if (to->count != NULL)
-        to->count[k] = from->count[k];
-    if (to->incremental != NULL && bit(from->incremental, k))
-        bit_set(to->incremental, k);
-}
-
-static void cells_merge(enum aggregate_op op, struct cells *to, const struct cells *from,
-                        size_t begin, size_t end)
-{
-    for (size_t k = begin; k < end; k++) {
-        if (!bit(from->seen, k))
-            continue;
-        if (bit(to->seen, k))
-            cell_merge(op, to, from, k);
-        else
-            cell_copy(to, from, k);
-        bit_set(to->seen, k);
-    }
-}
-
-/* The common case: sums, both with the same steps. False: not that case. */
-static bool sums_merge_dense(struct cells *to, const struct cells *from, size_t begin, size_t end)
-{
-    for (size_t word = begin / 64; word * 64 < end; word++) {
-        if (to->seen[word] != from->seen[word])
-            return false;
-    }
-    sum_add_dense(to->value + begin, to->compensation + begin, from->value + begin, end - begin);
-    for (size_t k = begin; k < end; k++)
-        to->compensation[k] += isinf(to->value[k]) ? 0 : from->compensation[k];
-    return true;
-}
-
-static enum err unit_merge(struct fold *f, struct errinfo *ei)
-{
-    const struct grid *grid = &f->plan->grid;
-    enum err e = ERR_OK;
-
-    for (size_t i = 0; i < f->keys.count && e == ERR_OK; i++) {
-        struct group *g = &f->groups[i];
-
-        if (g->unit.seen == NULL)
-            continue;
-        if (g->total.seen == NULL) {
-            g->total = g->unit;
-            g->unit = (struct cells){0};
-            continue;
-        }
-        for (size_t k = 0, end; e == ERR_OK && k < grid->count; k = end) {
-            e = eval_piece(f->ev, k, grid->count, &end, ei);
-            if (e == ERR_OK && (f->op != AGG_SUM || !sums_merge_dense(&g->total, &g->unit, k, end)))
-                cells_merge(f->op, &g->total, &g->unit, k, end);
-        }
-        memset(g->unit.seen, 0, grid_words(grid) * sizeof *g->unit.seen);
-        if (g->unit.incremental != NULL)
-            memset(g->unit.incremental, 0, grid_words(grid) * sizeof *g->unit.incremental);
-    }
-    return e == ERR_OK ? eval_tick(f->ev, f->keys.count, ei) : e;
-}
 
 /* --- groups --- */
 
@@ -393,16 +74,13 @@ static enum err group_key(struct fold *f, const struct labels *in, struct arena 
     return labels_keep(in, f->names, f->name_count, arena, out, ei);
 }
 
-static enum err group_find(struct fold *f, const struct row *row, struct arena *arena,
-                           struct group **out, struct errinfo *ei)
+static enum err group_add(struct fold *f, const struct labels *key, struct group **out,
+                          struct errinfo *ei)
 {
-    struct labels key;
     size_t index;
     bool added;
-    enum err e = group_key(f, &row->labels, arena, &key, ei);
+    enum err e = label_table_add(&f->keys, key, &index, &added, ei);
 
-    if (e == ERR_OK)
-        e = label_table_add(&f->keys, &key, &index, &added, ei);
     if (e != ERR_OK)
         return e;
     if (f->keys.count > f->group_capacity) {
@@ -418,6 +96,15 @@ static enum err group_find(struct fold *f, const struct row *row, struct arena *
         memset(&f->groups[index], 0, sizeof f->groups[index]);
     *out = &f->groups[index];
     return ERR_OK;
+}
+
+static enum err group_find(struct fold *f, const struct row *row, struct arena *arena,
+                           struct group **out, struct errinfo *ei)
+{
+    struct labels key;
+    enum err e = group_key(f, &row->labels, arena, &key, ei);
+
+    return e == ERR_OK ? group_add(f, &key, out, ei) : e;
 }
 
 static struct pointer_entry *pointer_slot(struct fold *f, const struct labels *l)
@@ -473,15 +160,70 @@ static enum err group_find_stable(struct fold *f, const struct row *row, struct 
     return ERR_OK;
 }
 
+/* --- rows with histograms --- */
+
+/* What the rows of a fold may depend on is not there: see wants_labels. */
+static enum err labels_want(struct fold *f, struct errinfo *ei)
+{
+    f->wants_labels = true;
+    return errinfo_set(ei, ERR_INTERNAL, 0, "histograms are folded in the order of labels");
+}
+
+/* Buckets of two kinds met in a group: the warning tells whose they are. */
+static enum err annotate_incompatible(struct fold *f, const struct row *row, struct errinfo *ei)
+{
+    const struct plan *input = f->plan->input;
+    struct histogram_annotator a = f->annotator;
+
+    a.metric_name =
+        input->name_state == NAME_FIXED ? input->name : labels_get(&row->labels, LABEL_METRIC_NAME);
+    if (input->name_state != NAME_FIXED && !input->need.all && !f->ev->in_label_order)
+        return labels_want(f, ei);
+    return histogram_annotate(&a, HISTOGRAM_MIXED_BUCKETS, ei);
+}
+
+static enum err histograms_sum(struct fold *f, struct group *g, struct row *row, struct errinfo *ei)
+{
+    struct histogram_folding h = {f->ev, f->op == AGG_AVG, &f->arena, &f->annotator, false};
+    enum err e;
+
+    if (f->any_order)
+        return labels_want(f, ei);
+    e = histogram_cells_fold(&h, &g->histograms, g->cells.seen, row, &f->plan->grid, ei);
+    if (e == ERR_OK && h.met_incompatible)
+        e = annotate_incompatible(f, row, ei);
+    return e;
+}
+
+/* Takes the histograms of a row aside, so that only floats are left where an operator takes those
+ * alone. */
+static enum err row_fold_histograms(struct fold *f, struct group *g, struct row *row,
+                                    struct errinfo *ei)
+{
+    const struct grid *grid = &f->plan->grid;
+    bool any = false;
+
+    if (f->op == AGG_COUNT || f->op == AGG_GROUP)
+        return ERR_OK;
+    if (f->op == AGG_SUM || f->op == AGG_AVG)
+        return histograms_sum(f, g, row, ei);
+    for (size_t k = 0; k < grid->count; k++) {
+        if (row_has(row, k) && row->histogram[k] != NULL) {
+            row_clear(row, k);
+            any = true;
+        }
+    }
+    return any ? annotations_add_ignored(&f->ev->annotations, f->annotator.position,
+                                         aggregate_op_name(f->op), ei)
+               : ERR_OK;
+}
+
 static enum err fold_push(struct sink *sink, struct batch *b, struct errinfo *ei)
 {
     struct fold *f = (struct fold *)sink;
     enum err e = ERR_OK;
 
-    if (b->unit != f->unit) {
-        e = unit_merge(f, ei);
-        f->unit = b->unit;
-    }
+    f->any_order = b->any_order && fold_takes_any_order(f->op);
     for (size_t i = 0; i < b->count && e == ERR_OK; i++) {
         struct group *g;
 
@@ -489,53 +231,31 @@ static enum err fold_push(struct sink *sink, struct batch *b, struct errinfo *ei
             e = group_find_stable(f, &b->rows[i], b->arena, &g, ei);
         else
             e = group_find(f, &b->rows[i], b->arena, &g, ei);
-        if (e == ERR_OK && g->unit.seen == NULL)
-            e = cells_alloc(f, &g->unit, ei);
+        if (e == ERR_OK && g->cells.seen == NULL)
+            e = cells_alloc(f->ev, f->op, f->any_order, b->grid->count, &f->arena, &g->cells, ei);
         if (e != ERR_OK)
             break;
         g->drop_name = g->drop_name || b->rows[i].drop_name;
-        for (size_t k = 0, end; e == ERR_OK && k < b->grid->count; k = end) {
-            e = eval_piece(f->ev, k, b->grid->count, &end, ei);
-            if (e == ERR_OK)
-                row_fold(f->op, &g->unit, &b->rows[i], k, end);
-        }
+        if (UNLIKELY(b->rows[i].histogram != NULL ||
+                     (g->histograms != NULL && g->histograms->any_incompatible)))
+            e = row_fold_histograms(f, g, &b->rows[i], ei);
+        if (e == ERR_OK)
+            e = cells_fold(f->ev, f->op, f->any_order, &g->cells, &b->rows[i], b->grid->count, ei);
     }
     return e;
 }
 
 /* --- the result --- */
 
-static double cell_result(enum aggregate_op op, const struct cells *c, size_t k)
-{
-    switch (op) {
-    case AGG_SUM:
-        return c->value[k] + c->compensation[k];
-    case AGG_AVG:
-        if (bit(c->incremental, k))
-            return c->mean[k] + c->compensation[k];
-        return c->value[k] / c->count[k] + c->compensation[k] / c->count[k];
-    case AGG_STDVAR:
-        return c->value[k] / c->count[k];
-    case AGG_STDDEV:
-        return sqrt(c->value[k] / c->count[k]);
-    case AGG_COUNT:
-        return c->count[k];
-    case AGG_MIN:
-    case AGG_MAX:
-        return c->value[k];
-    default:
-        return 1; /* group */
-    }
-}
-
 static enum err fold_result(struct fold *f, struct vector **out, struct errinfo *ei)
 {
+    struct histogram_folding h = {f->ev, f->op == AGG_AVG, &f->arena, &f->annotator, false};
     const struct grid *grid = &f->plan->grid;
     struct vector *v = NULL;
     enum err e = vector_new(f->ev, grid, &v, ei);
 
     for (size_t i = 0; e == ERR_OK && i < f->keys.count; i++) {
-        const struct group *g = &f->groups[i];
+        struct group *g = &f->groups[i];
         struct row *row;
 
         e = vector_add(v, &row, ei);
@@ -544,18 +264,13 @@ static enum err fold_result(struct fold *f, struct vector **out, struct errinfo 
         if (e != ERR_OK)
             break;
         row->drop_name = g->drop_name;
-        memcpy(row->present, g->total.seen, grid_words(grid) * sizeof *row->present);
-        for (size_t at = 0, end; e == ERR_OK && at < grid->count; at = end) {
-            e = eval_piece(f->ev, at, grid->count, &end, ei);
-            for (size_t k = at; e == ERR_OK && k < end; k++) {
-                if (row_has(row, k))
-                    row->value[k] = cell_result(f->op, &g->total, k);
-            }
-        }
+        e = cells_result(f->ev, f->op, f->any_order, &g->cells, grid->count, row, ei);
+        if (e == ERR_OK && g->histograms != NULL)
+            e = histogram_cells_result(&h, g->histograms, row, grid, &v->arena, ei);
     }
     /* Groups stand in the order of their first member where series came by labels; otherwise that
      * order means nothing. */
-    if (e == ERR_OK && (f->unit != 0 || f->plan->input->order == ORDER_ANY))
+    if (e == ERR_OK && (f->any_order || f->plan->input->order == ORDER_ANY))
         e = vector_sort_labels(v, ei);
     if (e == ERR_OK)
         e = vector_hold(v, ei);
@@ -581,22 +296,212 @@ static enum err fold_names(struct fold *f, struct errinfo *ei)
     return names_sort(names, count, &f->arena, &f->names, &f->name_count, ei);
 }
 
+static void fold_init(struct fold *f, struct eval *ev, const struct plan *p)
+{
+    *f = (struct fold){.sink.push = fold_push, .ev = ev, .plan = p, .op = p->node->u.aggregate.op};
+    arena_init(&f->arena, ev->query->memory);
+    label_table_init(&f->keys, &f->arena);
+    f->annotator =
+        (struct histogram_annotator){.annotations = &ev->annotations,
+                                     .position = node_unwrap(p->node->u.aggregate.expr)->position};
+}
+
+/* --- several threads --- */
+
+/* What a thread of the pool folds by itself. */
+struct fold_helper {
+    struct fold fold;
+    struct eval eval;
+    struct arena arena; /* of the eval */
+    struct errinfo ei;
+    enum err error;
+    bool began;
+};
+
+struct fold_help {
+    struct fold *fold;
+    struct share share;
+    struct fold_helper *helpers;
+};
+
+static void fold_help(void *context, uint32_t index)
+{
+    const struct fold_help *all = context;
+    struct fold_helper *h = &all->helpers[index];
+    const struct fold *f = all->fold;
+
+    h->began = true;
+    h->eval = (struct eval){.query = f->ev->query,
+                            .settings = f->ev->settings,
+                            .querier = f->ev->querier,
+                            .arena = &h->arena,
+                            .lookback_ms = f->ev->lookback_ms,
+                            .delayed_names = f->ev->delayed_names,
+                            .counters = f->ev->counters,
+                            .in_subquery = f->ev->in_subquery,
+                            .queue = all->share.queue};
+    arena_init(&h->arena, f->ev->query->memory);
+    annotations_init(&h->eval.annotations, &h->arena);
+    fold_init(&h->fold, &h->eval, f->plan);
+    h->fold.names = f->names;
+    h->fold.name_count = f->name_count;
+    h->error = eval_stream(&h->eval, f->plan->input, &h->fold.sink, &h->ei);
+}
+
+/* Takes over what a helper has folded. */
+static enum err fold_merge(struct fold *f, struct fold_helper *h, struct errinfo *ei)
+{
+    enum err e = annotations_merge(&f->ev->annotations, &h->eval.annotations, ei);
+
+    f->any_order = true;
+    for (size_t i = 0; i < h->fold.keys.count && e == ERR_OK; i++) {
+        struct group *g;
+
+        e = group_add(f, &h->fold.keys.keys[i], &g, ei);
+        if (e == ERR_OK && g->cells.seen == NULL)
+            e = cells_alloc(f->ev, f->op, true, f->plan->grid.count, &f->arena, &g->cells, ei);
+        if (e != ERR_OK)
+            break;
+        g->drop_name = g->drop_name || h->fold.groups[i].drop_name;
+        e = cells_merge(f->ev, f->op, &g->cells, &h->fold.groups[i].cells, f->plan->grid.count, ei);
+    }
+    return e;
+}
+
+/* Merges all that helpers have done. An error of theirs is the query's unless `e` is one already.
+ */
+static enum err helpers_end(struct fold_help *all, enum err e, struct errinfo *ei)
+{
+    for (uint32_t i = 0; i < all->share.helper_count; i++) {
+        struct fold_helper *h = &all->helpers[i];
+
+        if (!h->began)
+            continue;
+        all->fold->wants_labels = all->fold->wants_labels || h->fold.wants_labels;
+        if (e == ERR_OK && h->error != ERR_OK) {
+            e = h->error;
+            if (ei != NULL)
+                *ei = h->ei;
+        }
+        if (e == ERR_OK)
+            e = fold_merge(all->fold, h, ei);
+        arena_done(&h->fold.arena);
+        arena_done(&h->arena);
+    }
+    return e;
+}
+
+/* *was_shared: helpers took part. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+static enum err fold_with_help(struct fold *f, bool *was_shared, struct errinfo *ei)
+{
+    struct eval *ev = f->ev;
+    struct fold_help all = {.fold = f,
+                            .share = {.pool = ev->settings->helpers,
+                                      .helper_count = ev->settings->helper_count,
+                                      .help = fold_help}};
+    enum err e;
+
+    all.share.context = &all;
+    all.helpers = arena_calloc(&f->arena, all.share.helper_count, sizeof *all.helpers);
+    if (all.helpers == NULL)
+        return arena_refused(&f->arena, ei);
+    ev->share = &all.share;
+    e = eval_stream(ev, f->plan->input, &f->sink, ei);
+    ev->share = NULL;
+    *was_shared = all.share.queue != NULL;
+    return helpers_end(&all, e, ei);
+}
+
+/* What a run that is done over has counted. */
+struct counters_mark {
+    uint64_t read, queryable, largest_bytes;
+    struct position_range largest_selector;
+};
+
+static struct counters_mark counters_mark_get(const struct eval_counters *c)
+{
+    return (struct counters_mark){
+        atomic_load_explicit(&c->samples_read, memory_order_relaxed),
+        atomic_load_explicit(&c->samples_queryable, memory_order_relaxed),
+        c->largest_bytes,
+        c->largest_selector,
+    };
+}
+
+static void counters_mark_return(struct eval_counters *c, const struct counters_mark *mark)
+{
+    atomic_store_explicit(&c->samples_read, mark->read, memory_order_relaxed);
+    atomic_store_explicit(&c->samples_queryable, mark->queryable, memory_order_relaxed);
+    c->largest_bytes = mark->largest_bytes;
+    c->largest_selector = mark->largest_selector;
+}
+
+static bool fold_may_share(const struct fold *f)
+{
+    const struct eval *ev = f->ev;
+
+    return ev->settings->helpers != NULL && ev->settings->helper_count > 0 && ev->queue == NULL &&
+           !eval_counts_steps(ev) && fold_takes_any_order(f->op) &&
+           plan_is_shareable(f->plan->input);
+}
+
+/* Runs the stream once more without help, from the start. */
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+static enum err fold_again(struct fold *f, const struct counters_mark *mark, bool in_label_order,
+                           struct errinfo *ei)
+{
+    struct eval *ev = f->ev;
+    bool was_in_label_order = ev->in_label_order;
+    enum err e;
+
+    arena_done(&f->arena);
+    fold_init(f, ev, f->plan);
+    counters_mark_return(ev->counters, mark);
+    errinfo_clear(ei);
+    e = fold_names(f, ei);
+    ev->in_label_order = was_in_label_order || in_label_order;
+    if (e == ERR_OK)
+        e = eval_stream(ev, f->plan->input, &f->sink, ei);
+    ev->in_label_order = was_in_label_order;
+    return e;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
+static enum err fold_run(struct fold *f, struct errinfo *ei)
+{
+    struct counters_mark mark = counters_mark_get(f->ev->counters);
+    bool was_shared = false;
+    enum err e = fold_names(f, ei);
+
+    if (e != ERR_OK)
+        return e;
+    if (fold_may_share(f))
+        e = fold_with_help(f, &was_shared, ei);
+    else
+        e = eval_stream(f->ev, f->plan->input, &f->sink, ei);
+    if (e == ERR_OK || e == ERR_CANCELED || e == ERR_TIMEOUT)
+        return e;
+    if (f->wants_labels)
+        return fold_again(f, &mark, true, ei);
+    /* Several partial folds need more memory than one, and which error comes first is chance:
+     * whether a query fails and of what must not depend on which threads were free. */
+    if (was_shared)
+        e = fold_again(f, &mark, false, ei);
+    return e == ERR_INTERNAL && f->wants_labels ? fold_again(f, &mark, true, ei) : e;
+}
+
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 enum err eval_aggregate(struct eval *ev, const struct plan *p, struct vector **out,
                         struct errinfo *ei)
 {
-    struct fold f = {.sink.push = fold_push, .ev = ev, .plan = p, .op = p->node->u.aggregate.op};
+    struct fold f;
     enum err e;
 
-    if (f.op == AGG_TOPK || f.op == AGG_BOTTOMK || f.op == AGG_QUANTILE || f.op == AGG_COUNT_VALUES)
+    if (p->node->u.aggregate.op >= AGG_TOPK)
         return eval_group_select(ev, p, out, ei);
-    arena_init(&f.arena, ev->query->memory);
-    label_table_init(&f.keys, &f.arena);
-    e = fold_names(&f, ei);
-    if (e == ERR_OK)
-        e = eval_stream(ev, p->input, &f.sink, ei);
-    if (e == ERR_OK)
-        e = unit_merge(&f, ei);
+    fold_init(&f, ev, p);
+    e = fold_run(&f, ei);
     if (e == ERR_OK)
         e = fold_result(&f, out, ei);
     arena_done(&f.arena);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "promql/eval_binary_internal.h"
 #include "promql/eval_internal.h"
 #include "promql/label_sets_internal.h"
 
@@ -30,6 +31,10 @@ struct join {
     size_t name_count;
     struct label_table signatures;
     struct side many, one;
+    double *fill; /* a column of one fill value at a time, or NULL */
+    /* For histograms: three bitmaps as in struct histogram_pairs, NULL until they are needed. */
+    uint64_t *pair_bits;
+    struct pair_notes notes;
     struct vector *out;
 };
 
@@ -207,8 +212,13 @@ struct duplicate {
     size_t step, row, earlier; /* step SIZE_MAX: none */
 };
 
+static bool join_fills(const struct join *j)
+{
+    return j->matching->fill_left.given || j->matching->fill_right.given;
+}
+
 /* The "one" side must have at most one sample of a signature at a step. Steps at which either side
- * has nothing at all are not looked at. */
+ * has nothing at all are not looked at, unless something stands in for it. */
 static enum err one_side_check(struct join *j, size_t signature, struct duplicate *first,
                                struct errinfo *ei)
 {
@@ -223,7 +233,8 @@ static enum err one_side_check(struct join *j, size_t signature, struct duplicat
             const struct row *y = &s->vector->rows[s->rows[b]];
 
             for (size_t w = 0; w < words; w++) {
-                uint64_t both = x->present[w] & y->present[w] & j->many.any[w] & j->one.any[w];
+                uint64_t looked_at = j->many.any[w] | (join_fills(j) ? UINT64_MAX : 0);
+                uint64_t both = x->present[w] & y->present[w] & looked_at;
                 size_t step = both == 0 ? SIZE_MAX : w * 64 + (size_t)__builtin_ctzll(both);
 
                 if (step < first->step ||
@@ -252,7 +263,7 @@ static enum err result_labels(struct join *j, const struct row *many, const stru
                               struct arena *arena, struct labels *out, struct errinfo *ei)
 {
     const struct vector_matching *m = j->matching;
-    bool arithmetic = !binary_op_is_comparison(j->op);
+    bool arithmetic = binary_op_changes_schema(j->op);
     struct labels l = many->labels;
     enum err e = ERR_OK;
 
@@ -329,10 +340,63 @@ static enum err matched_steps(struct join *j, struct matched *m, const struct la
     return *out == NULL ? arena_refused(&j->arena, ei) : ERR_OK;
 }
 
-static enum err pair_join(struct join *j, struct matched *m, const struct row *many,
-                          const struct row *one, struct errinfo *ei)
+/* Computes the steps of `row` that are not two floats. What they give goes to the bitmap *results,
+ * and the row's bits are then those of two floats; *unmatched as in struct histogram_pairs. */
+static enum err pair_histograms(struct join *j, const struct row *many, const struct row *one,
+                                uint64_t order, struct row *row, const uint64_t **results,
+                                const uint64_t **unmatched, struct errinfo *ei)
 {
     size_t words = grid_words(&j->plan->grid);
+    struct histogram_pairs p = {.ev = j->ev,
+                                .op = j->op,
+                                .return_bool = j->return_bool,
+                                .grid = &j->plan->grid,
+                                .lhs = j->swapped ? one : many,
+                                .rhs = j->swapped ? many : one,
+                                .row = row,
+                                .out_arena = &j->out->arena,
+                                .arena = &j->arena,
+                                .notes = &j->notes,
+                                .order = order,
+                                .steps = row->present};
+
+    if (j->pair_bits == NULL)
+        j->pair_bits = arena_alloc_array(&j->arena, words, 2 * sizeof *j->pair_bits);
+    if (j->pair_bits == NULL)
+        return arena_refused(&j->arena, ei);
+    p.results = j->pair_bits;
+    p.unmatched = j->pair_bits + words;
+    *results = p.results;
+    *unmatched = p.unmatched;
+    return pairs_compute(&p, ei);
+}
+
+/* The steps of a pair that match count as taken; two pairs must not take the same. */
+static enum err pair_take(const struct join *j, const struct row *many, const struct row *one,
+                          const uint64_t *unmatched, uint64_t *steps, struct errinfo *ei)
+{
+    for (size_t w = 0; w < grid_words(&j->plan->grid); w++) {
+        uint64_t both = many->present[w] & one->present[w];
+
+        if (unmatched != NULL)
+            both &= ~unmatched[w];
+        if (steps[w] & both)
+            return errinfo_set(ei, ERR_EXECUTION, 0, "multiple matches for labels: %s",
+                               j->matching->cardinality == MATCH_ONE_TO_ONE
+                                   ? "many-to-one matching must be explicit "
+                                     "(group_left/group_right)"
+                                   : "grouping labels must ensure unique matches");
+        steps[w] |= both;
+    }
+    return ERR_OK;
+}
+
+/* `order` is the pair's among all, as Prometheus goes through them. */
+static enum err pair_join(struct join *j, struct matched *m, const struct row *many,
+                          const struct row *one, uint64_t order, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid);
+    const uint64_t *results = NULL, *unmatched = NULL;
     uint64_t *steps = NULL, common = 0;
     struct row *row;
     enum err e;
@@ -351,23 +415,102 @@ static enum err pair_join(struct join *j, struct matched *m, const struct row *m
     if (e != ERR_OK)
         return e;
     ASSERT(steps != NULL);
-    for (size_t w = 0; w < words; w++) {
-        uint64_t both = many->present[w] & one->present[w];
-
-        if (steps[w] & both)
-            return errinfo_set(ei, ERR_EXECUTION, 0, "multiple matches for labels: %s",
-                               j->matching->cardinality == MATCH_ONE_TO_ONE
-                                   ? "many-to-one matching must be explicit "
-                                     "(group_left/group_right)"
-                                   : "grouping labels must ensure unique matches");
-        steps[w] |= both;
-        row->present[w] = both;
-    }
+    for (size_t w = 0; w < words; w++)
+        row->present[w] = many->present[w] & one->present[w];
+    if (UNLIKELY(pair_needs_histograms(j->op, many, one)))
+        e = pair_histograms(j, many, one, order, row, &results, &unmatched, ei);
+    if (e == ERR_OK)
+        e = pair_take(j, many, one, unmatched, steps, ei);
     row->drop_name = j->return_bool;
     for (size_t k = 0, end; e == ERR_OK && k < j->plan->grid.count; k = end) {
         e = eval_piece(j->ev, k, j->plan->grid.count, &end, ei);
         if (e == ERR_OK)
             pair_compute(j, many, one, row, k, end);
+    }
+    for (size_t w = 0; results != NULL && w < words; w++)
+        row->present[w] |= results[w];
+    return e;
+}
+
+/* --- fill modifiers --- */
+
+/* The row that stands in for a missing partner of `present_row`: its signature, `value` at those
+ * steps of its own that are not in `taken`. */
+static enum err stand_in_make(struct join *j, const struct row *present_row, const uint64_t *taken,
+                              double value, struct row *out, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid), count = j->plan->grid.count;
+    enum err e = ERR_OK;
+
+    *out = (struct row){.present = ARENA_ARRAY(&j->arena, words, uint64_t)};
+    if (j->fill == NULL)
+        j->fill = ARENA_ARRAY(&j->arena, count, double);
+    if (out->present == NULL || j->fill == NULL)
+        return arena_refused(&j->arena, ei);
+    for (size_t w = 0; w < words; w++)
+        out->present[w] = present_row->present[w] & (taken == NULL ? UINT64_MAX : ~taken[w]);
+    out->value = j->fill;
+    for (size_t k = 0, end; e == ERR_OK && k < count; k = end) {
+        e = eval_piece(j->ev, k, count, &end, ei);
+        for (; e == ERR_OK && k < end; k++)
+            j->fill[k] = value;
+    }
+    return e == ERR_OK ? signature_of(j, &present_row->labels, &j->arena, &out->labels, ei) : e;
+}
+
+/* Rows of the "many" side where the "one" side has none. */
+static enum err fill_one_side(struct join *j, struct matched *matched, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid);
+    uint64_t *taken = NULL;
+    enum err e = signature_bitmaps(j, &j->one, &taken, ei);
+
+    for (size_t a = 0; a < j->many.vector->count && e == ERR_OK; a++) {
+        size_t s = j->many.signature[a];
+        const struct row *many = &j->many.vector->rows[a];
+        struct row one;
+
+        e = stand_in_make(j, many, taken + s * words, j->matching->fill_right.value, &one, ei);
+        if (e == ERR_OK)
+            e = pair_join(j, &matched[s], many, &one, a, ei);
+    }
+    return e;
+}
+
+/* The steps of a signature at which anything has been matched, into `steps`. */
+static void matched_union(const struct join *j, const struct matched *m, uint64_t *steps)
+{
+    size_t words = grid_words(&j->plan->grid);
+
+    memset(steps, 0, words * sizeof *steps);
+    for (size_t w = 0; m->steps != NULL && w < words; w++)
+        steps[w] |= m->steps[w];
+    for (size_t i = 0; i < m->by_labels.count; i++) {
+        for (size_t w = 0; w < words; w++)
+            steps[w] |= m->label_steps[i][w];
+    }
+}
+
+/* Rows of the "one" side that have had no partner. */
+static enum err fill_many_side(struct join *j, struct matched *matched, struct errinfo *ei)
+{
+    size_t words = grid_words(&j->plan->grid);
+    uint64_t *taken = ARENA_ARRAY(&j->arena, words, uint64_t);
+    enum err e = ERR_OK;
+
+    if (taken == NULL)
+        return arena_refused(&j->arena, ei);
+    for (size_t b = 0; b < j->one.vector->count && e == ERR_OK; b++) {
+        struct matched *m = &matched[j->one.signature[b]];
+        const struct row *one = &j->one.vector->rows[b];
+        struct row many;
+
+        matched_union(j, m, taken);
+        e = eval_tick(j->ev, m->by_labels.count * words, ei);
+        if (e == ERR_OK)
+            e = stand_in_make(j, one, taken, j->matching->fill_left.value, &many, ei);
+        if (e == ERR_OK)
+            e = pair_join(j, m, &many, one, j->many.vector->count + b, ei);
     }
     return e;
 }
@@ -386,8 +529,12 @@ static enum err join_pairs(struct join *j, struct errinfo *ei)
 
         for (size_t b = j->one.first[s]; e == ERR_OK && b < j->one.first[s + 1]; b++)
             e = pair_join(j, &matched[s], &j->many.vector->rows[a],
-                          &j->one.vector->rows[j->one.rows[b]], ei);
+                          &j->one.vector->rows[j->one.rows[b]], a, ei);
     }
+    if (e == ERR_OK && j->matching->fill_right.given)
+        e = fill_one_side(j, matched, ei);
+    if (e == ERR_OK && j->matching->fill_left.given)
+        e = fill_many_side(j, matched, ei);
     return e;
 }
 
@@ -442,6 +589,8 @@ enum err eval_binary(struct eval *ev, const struct plan *p, struct vector *lhs, 
     e = join_prepare(&j, ei);
     if (e == ERR_OK)
         e = binary_op_is_set(j.op) ? join_set(&j, ei) : join_match(&j, ei);
+    if (e == ERR_OK)
+        e = pair_notes_annotate(ev, p, &j.notes, ei);
     if (e == ERR_OK) /* both sides come with all labels, whatever is needed above */
         e = vector_merge(j.out, ei);
     if (e == ERR_OK)

@@ -1,12 +1,15 @@
 /*
- * Aggregations that need their groups whole: topk, bottomk, quantile, count_values. Barriers; their
- * input is charged to the query.
+ * Aggregations that need their groups whole: topk, bottomk, limitk, limit_ratio, quantile,
+ * count_values. Barriers; their input is charged to the query.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/float_text.h"
+#include "promql/annotations_histogram_internal.h"
+#include "promql/eval_group_internal.h"
 #include "promql/eval_internal.h"
+#include "promql/histogram_text.h"
 #include "promql/label_sets_internal.h"
 #include "promql/text_internal.h"
 
@@ -25,6 +28,8 @@ struct group_run {
     double *parameter; /* per step; NULL for count_values */
     double parameter_min, parameter_max;
     bool parameter_nan;
+    bool has_ignored; /* a histogram, where floats alone count */
+    double *offsets;  /* of limit_ratio, by row */
 };
 
 static enum err group_names(struct group_run *r, bool with_value_label, struct str **out,
@@ -90,7 +95,7 @@ static enum err grouping_make(struct group_run *r, struct errinfo *ei)
     return ERR_OK;
 }
 
-/* --- topk, bottomk --- */
+/* --- topk, bottomk, limitk, limit_ratio --- */
 
 struct candidate {
     double value;
@@ -205,25 +210,82 @@ static enum err parameter_check_k(struct group_run *r, bool *empty, struct errin
     return ERR_OK;
 }
 
-/* Keeps the best k of one group at one step: their bits in `kept`; `items` holds them after. */
+static enum err ratio_annotate(struct group_run *r, double ratio, int limit, struct errinfo *ei)
+{
+    char text[FLOAT_TEXT_SIZE];
+
+    (void)float_format_g(ratio, text); /* the length is not needed */
+    return annotations_add(&r->ev->annotations, ANNOTATION_WARNING,
+                           node_unwrap(r->plan->node->u.aggregate.param)->position, ei,
+                           "ratio value should be between -1 and 1, got %s, capping to %d", text,
+                           limit);
+}
+
+static enum err parameter_check_ratio(struct group_run *r, bool *empty, struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+
+    *empty = r->parameter_max == 0 && r->parameter_min == 0;
+    if (*empty)
+        return ERR_OK;
+    if (r->parameter_nan)
+        return errinfo_set(ei, ERR_EXECUTION, 0, "Ratio value is NaN");
+    if (r->parameter_max > 1)
+        e = ratio_annotate(r, r->parameter_max, 1, ei);
+    if (e == ERR_OK && r->parameter_min < -1)
+        e = ratio_annotate(r, r->parameter_min, -1, ei);
+    return e == ERR_OK ? ratio_offsets(r->in, &r->arena, &r->offsets, ei) : e;
+}
+
+/* How many a group keeps at a step; what limit_ratio() keeps is up to each series. */
+static size_t step_limit(const struct group_run *r, size_t step)
+{
+    double k = r->parameter[step];
+
+    if (r->offsets != NULL)
+        return k != 0 ? r->in->count : 0;
+    return !(k >= 1) ? 0 : k < (double)r->in->count ? (size_t)k : r->in->count;
+}
+
+/* limitk() keeps the first k, but both limits leave them in the order of a heap by value. */
+static size_t step_offer(const struct group_run *r, size_t step, struct candidate *items,
+                         size_t count, size_t k, struct candidate c)
+{
+    enum aggregate_op op = r->plan->node->u.aggregate.op;
+
+    if ((op == AGG_LIMITK && count == k) ||
+        (op == AGG_LIMIT_RATIO && !ratio_keeps(r->parameter[step], r->offsets[c.row])))
+        return count;
+    return heap_offer(items, count, k, c, op != AGG_BOTTOMK);
+}
+
+/* Those that choose by value look at floats alone. */
+static bool ignores_histogram(const struct group_run *r, const struct row *row, size_t step)
+{
+    enum aggregate_op op = r->plan->node->u.aggregate.op;
+
+    return row_histogram(row, step) != NULL && op != AGG_LIMITK && op != AGG_LIMIT_RATIO;
+}
+
+/* Chooses from one group at one step: the bits of what stays in `kept`, and itself in `items`. */
 static enum err step_select(struct group_run *r, size_t group, size_t step, struct candidate *items,
                             uint64_t *const *kept, size_t *out, struct errinfo *ei)
 {
     const struct grouping *g = &r->grouping;
-    bool is_top = r->plan->node->u.aggregate.op == AGG_TOPK;
-    size_t count = 0, k;
+    size_t count = 0, k = step_limit(r, step);
     enum err e = ERR_OK;
 
     *out = 0;
-    if (!(r->parameter[step] >= 1))
+    if (k == 0)
         return eval_tick(r->ev, 1, ei);
-    k = r->parameter[step] < (double)r->in->count ? (size_t)r->parameter[step] : r->in->count;
     for (size_t i = g->first[group]; i < g->first[group + 1] && e == ERR_OK; i++) {
         const struct row *row = &r->in->rows[g->members[i]];
 
-        if (row_has(row, step))
-            count = heap_offer(items, count, k, (struct candidate){row->value[step], g->members[i]},
-                               is_top);
+        if (row_has(row, step) && ignores_histogram(r, row, step))
+            r->has_ignored = true;
+        else if (row_has(row, step))
+            count = step_offer(r, step, items, count, k,
+                               (struct candidate){row->value[step], g->members[i]});
         e = eval_tick(r->ev, 4, ei);
     }
     for (size_t i = 0; i < count; i++)
@@ -232,7 +294,7 @@ static enum err step_select(struct group_run *r, size_t group, size_t step, stru
     return e;
 }
 
-/* An instant result stands best first, group by group. */
+/* An instant result stands group by group, the best first where there is one. */
 static enum err order_instant(struct group_run *r, const struct candidate *ordered, size_t count,
                               struct errinfo *ei)
 {
@@ -247,7 +309,7 @@ static enum err order_instant(struct group_run *r, const struct candidate *order
     return ERR_OK;
 }
 
-static enum err run_topk(struct group_run *r, struct errinfo *ei)
+static enum err run_select(struct group_run *r, struct errinfo *ei)
 {
     struct vector *in = r->in;
     const struct grid *grid = &r->plan->grid;
@@ -257,7 +319,8 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
     enum aggregate_op op = r->plan->node->u.aggregate.op;
     size_t ordered = 0;
     bool empty;
-    enum err e = parameter_check_k(r, &empty, ei);
+    enum err e = op == AGG_LIMIT_RATIO ? parameter_check_ratio(r, &empty, ei)
+                                       : parameter_check_k(r, &empty, ei);
 
     if (e != ERR_OK)
         return e;
@@ -280,10 +343,10 @@ static enum err run_topk(struct group_run *r, struct errinfo *ei)
             size_t n;
 
             e = step_select(r, g, k, items + ordered, kept, &n, ei);
-            if (e == ERR_OK && grid->count == 1) {
+            if (e == ERR_OK && grid->count == 1 && (op == AGG_TOPK || op == AGG_BOTTOMK))
                 e = candidates_sort(r->ev, items + ordered, scratch, n, op == AGG_TOPK, ei);
+            if (grid->count == 1)
                 ordered += n;
-            }
         }
     }
     for (size_t i = 0; i < in->count; i++)
@@ -331,7 +394,9 @@ static enum err run_quantile(struct group_run *r, struct vector *out, struct err
             for (size_t i = g->first[group]; i < g->first[group + 1] && e == ERR_OK; i++) {
                 const struct row *member = &r->in->rows[g->members[i]];
 
-                if (row_has(member, k))
+                if (row_has(member, k) && ignores_histogram(r, member, k))
+                    r->has_ignored = true;
+                else if (row_has(member, k))
                     values[count++] = member->value[k];
                 row->drop_name = row->drop_name || member->drop_name;
                 e = eval_tick(r->ev, 4, ei);
@@ -347,21 +412,44 @@ static enum err run_quantile(struct group_run *r, struct vector *out, struct err
 
 /* --- count_values --- */
 
+/* A sample's value as a label. */
+static enum err value_text(const struct row *in, size_t step, struct arena *arena, struct str *out,
+                           struct errinfo *ei)
+{
+    const struct histogram *h = row_histogram(in, step);
+    char text[FLOAT_TEXT_SIZE], *copy;
+    struct byte_writer w;
+    enum err e = ERR_OK;
+
+    writer_init(&w);
+    if (h != NULL)
+        histogram_write_text(&w, h);
+    else
+        writer_append(&w, text, float_format_f(in->value[step], text));
+    copy = arena_memdup0(arena, w.data, w.size);
+    *out = (struct str){copy, w.size};
+    if (w.failed)
+        e = errinfo_set(ei, ERR_NOMEM, 0, "label value of a query");
+    else if (copy == NULL)
+        e = arena_refused(arena, ei);
+    writer_done(&w);
+    return e;
+}
+
 /* The result row for a value of a row: labels of its group and the value as text. */
-static enum err value_row(struct group_run *r, const struct row *in, double value,
+static enum err value_row(struct group_run *r, const struct row *in, size_t step,
                           struct label_table *table, const struct str *names, size_t name_count,
                           struct vector *out, size_t *index, struct errinfo *ei)
 {
-    struct str label = node_unwrap(r->plan->node->u.aggregate.param)->u.string;
+    struct str label = node_unwrap(r->plan->node->u.aggregate.param)->u.string, text;
     struct arena_mark mark = arena_mark_get(&r->arena);
-    char text[FLOAT_TEXT_SIZE];
     struct labels with_value, key;
     struct row *row;
     bool added;
-    enum err e;
+    enum err e = value_text(in, step, &r->arena, &text, ei);
 
-    e = labels_with(&in->labels, label, (struct str){text, float_format_f(value, text)}, &r->arena,
-                    &with_value, ei);
+    if (e == ERR_OK)
+        e = labels_with(&in->labels, label, text, &r->arena, &with_value, ei);
     if (e == ERR_OK)
         e = group_labels(r, &with_value, names, name_count, &key, ei);
     if (e == ERR_OK)
@@ -373,6 +461,13 @@ static enum err value_row(struct group_run *r, const struct row *in, double valu
     }
     arena_mark_return(&r->arena, mark);
     return e;
+}
+
+/* Whether two steps of a row surely have the same value. */
+static bool is_same_value(const struct row *row, size_t a, size_t b)
+{
+    return row_histogram(row, a) == row_histogram(row, b) &&
+           double_bits(row->value[a]) == double_bits(row->value[b]);
 }
 
 static enum err run_count_values(struct group_run *r, struct vector *out, struct errinfo *ei)
@@ -389,18 +484,17 @@ static enum err run_count_values(struct group_run *r, struct vector *out, struct
     label_table_init(&table, &out->arena);
     for (size_t i = 0; i < r->in->count && e == ERR_OK; i++) {
         const struct row *row = &r->in->rows[i];
-        uint64_t previous = 0;
-        size_t index = SIZE_MAX; /* of the previous value */
+        size_t previous = 0, index = SIZE_MAX; /* step and row of the previous value */
 
         for (size_t k = 0; k < r->plan->grid.count && e == ERR_OK; k++) {
             e = eval_tick(r->ev, 1, ei);
             if (e != ERR_OK || !row_has(row, k))
                 continue;
-            if (index == SIZE_MAX || double_bits(row->value[k]) != previous)
-                e = value_row(r, row, row->value[k], &table, names, name_count, out, &index, ei);
+            if (index == SIZE_MAX || !is_same_value(row, previous, k))
+                e = value_row(r, row, k, &table, names, name_count, out, &index, ei);
             if (e != ERR_OK)
                 break;
-            previous = double_bits(row->value[k]);
+            previous = k;
             row_set(&out->rows[index], k,
                     row_has(&out->rows[index], k) ? out->rows[index].value[k] + 1 : 1);
             e = eval_tick(r->ev, 8, ei);
@@ -453,8 +547,8 @@ enum err eval_group_select(struct eval *ev, const struct plan *p, struct vector 
         e = eval_vector(ev, p->input, &r.in, ei);
     if (e == ERR_OK && op != AGG_COUNT_VALUES)
         e = grouping_make(&r, ei);
-    if (e == ERR_OK && (op == AGG_TOPK || op == AGG_BOTTOMK)) {
-        e = run_topk(&r, ei);
+    if (e == ERR_OK && aggregate_op_selects(op)) {
+        e = run_select(&r, ei);
         result = TAKE(r.in);
     } else if (e == ERR_OK) {
         e = vector_new(ev, &p->grid, &result, ei);
@@ -462,6 +556,12 @@ enum err eval_group_select(struct eval *ev, const struct plan *p, struct vector 
             e = op == AGG_QUANTILE ? run_quantile(&r, result, ei)
                                    : run_count_values(&r, result, ei);
     }
+    if (e == ERR_OK && r.has_ignored)
+        e = annotations_add_ignored(&ev->annotations,
+                                    op == AGG_QUANTILE
+                                        ? node_unwrap(p->node->u.aggregate.expr)->position
+                                        : p->node->position,
+                                    aggregate_op_name(op), ei);
     if (e == ERR_OK)
         e = vector_hold(result, ei);
     if (e == ERR_OK)

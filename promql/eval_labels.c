@@ -9,73 +9,6 @@
 
 /* --- label_replace --- */
 
-static bool is_name_byte(char c)
-{
-    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           (unsigned char)c >= 0x80;
-}
-
-/* The group a template's name stands for: a number, or a name. SIZE_MAX: none. */
-static size_t template_group(const struct regex *re, struct str name)
-{
-    size_t number = 0, group;
-
-    for (size_t i = 0; i < name.size; i++) {
-        if (name.data[i] < '0' || name.data[i] > '9' || number >= 100000000)
-            goto by_name;
-        number = number * 10 + (size_t)(name.data[i] - '0');
-    }
-    if (name.size == 1 || name.data[0] != '0')
-        return number;
-by_name:
-    group = regex_group_index(re, name);
-    return group == 0 ? SIZE_MAX : group;
-}
-
-/* Reads `name` or `{name}` behind a `$`. False: the `$` is plain text. */
-static bool template_name(struct str rest, struct str *name, size_t *used)
-{
-    size_t start = rest.size > 0 && rest.data[0] == '{', i = start;
-
-    while (i < rest.size && is_name_byte(rest.data[i]))
-        i++;
-    *name = (struct str){rest.data + start, i - start};
-    if (name->size == 0)
-        return false;
-    if (start == 1) {
-        if (i == rest.size || rest.data[i] != '}')
-            return false;
-        i++;
-    }
-    *used = i;
-    return true;
-}
-
-void template_expand(struct str template, const struct regex *re, struct str source,
-                     const struct regex_span *spans, size_t span_count, struct byte_writer *out)
-{
-    for (size_t i = 0; i < template.size;) {
-        struct str rest = {template.data + i + 1, template.size - i - 1}, name;
-        size_t used, group;
-
-        if (template.data[i] != '$') {
-            writer_u8(out, (uint8_t) template.data[i++]);
-        } else if (rest.size > 0 && rest.data[0] == '$') {
-            writer_u8(out, '$');
-            i += 2;
-        } else if (!template_name(rest, &name, &used)) {
-            writer_u8(out, '$');
-            i++;
-        } else {
-            group = template_group(re, name);
-            if (group < span_count && spans[group].begin != SIZE_MAX)
-                writer_append(out, source.data + spans[group].begin,
-                              spans[group].end - spans[group].begin);
-            i += 1 + used;
-        }
-    }
-}
-
 static struct str string_arg(const struct plan *p, size_t i)
 {
     return node_unwrap(p->node->u.call.args[i])->u.string;
@@ -121,7 +54,7 @@ static enum err replace_rows(const struct plan *p, struct vector *v, const struc
         if (e != ERR_OK || !regex_captures(re, value, spans, span_count))
             continue;
         writer_reset(text);
-        template_expand(replacement, re, value, spans, span_count, text);
+        regex_expand(re, replacement, value, spans, span_count, text);
         e = row_set_label(v, &v->rows[i], dst, text, ei);
     }
     return e;
@@ -401,6 +334,29 @@ static int sort_order(const struct row *a, const struct row *b, const void *cont
     }
 }
 
+/* sort() and sort_desc() leave histograms out. */
+static enum err sort_drop_histograms(struct vector *v, struct errinfo *ei)
+{
+    enum err e = ERR_OK;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < v->count && e == ERR_OK; i++) {
+        struct row *row = &v->rows[i];
+
+        for (size_t k = 0; row->histogram != NULL && k < v->grid.count; k++) {
+            if (row->histogram[k] != NULL)
+                row_clear(row, k);
+        }
+        if (row->histogram != NULL)
+            e = eval_tick(v->eval, v->grid.count, ei);
+        row->histogram = NULL;
+        if (!row_is_empty(row, &v->grid))
+            v->rows[kept++] = *row;
+    }
+    v->count = kept;
+    return e;
+}
+
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, struct errinfo *ei)
 {
@@ -408,6 +364,8 @@ enum err eval_sort(struct eval *ev, const struct plan *p, struct vector **out, s
     struct vector *v = NULL;
     enum err e = eval_vector(ev, p->input, &v, ei);
 
+    if (e == ERR_OK && (p->function->id == FUNCTION_SORT || p->function->id == FUNCTION_SORT_DESC))
+        e = sort_drop_histograms(v, ei);
     /* A range shorter than its step is one all the same. */
     if (e == ERR_OK && p->grid.count == 1 && p->grid.end_ms == p->grid.start_ms)
         e = rows_sort(v, &context, ei);

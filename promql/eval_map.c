@@ -72,7 +72,8 @@ struct map_run {
     const struct plan *plan;
     struct stage *stages;
     struct labelset_check seen;
-    struct arena arena; /* scalars and label sets, for the whole run */
+    uint64_t *histogram_steps; /* scratch of a row */
+    struct arena arena;        /* scalars and label sets, for the whole run */
 };
 
 static enum err stages_prepare(struct map_run *run, struct errinfo *ei)
@@ -156,6 +157,11 @@ static void stage_clamp(const struct stage *s, size_t begin, size_t end, struct 
     }
 }
 
+static bool stage_is_binary(const struct map_stage *m)
+{
+    return m->kind == MAP_BINARY_LEFT || m->kind == MAP_BINARY_RIGHT;
+}
+
 /* One stage on steps [begin, end). */
 static void stage_run(const struct stage *s, const struct grid *grid, size_t begin, size_t end,
                       struct row *row)
@@ -167,6 +173,11 @@ static void stage_run(const struct stage *s, const struct grid *grid, size_t beg
         break;
     case MAP_KEEP_IF_CLAMP:
         stage_clamp(s, begin, end, row);
+        break;
+    case MAP_HISTOGRAM:
+    case MAP_NOTHING:
+        for (size_t k = begin; k < end; k++)
+            row_clear(row, k);
         break;
     case MAP_NEGATE:
         for (size_t k = begin; k < end; k++) {
@@ -244,26 +255,70 @@ static enum err labelset_check_row(struct map_run *run, const struct row *row, s
     return ERR_OK;
 }
 
+/* The floats of a row. */
+static enum err stage_floats(struct map_run *run, const struct stage *s, struct row *row,
+                             struct errinfo *ei)
+{
+    const struct grid *grid = &run->plan->grid;
+    enum err e = ERR_OK;
+
+    if (binary_op_is_trim(s->plan->op) && stage_is_binary(s->plan))
+        return stage_trims_floats(run->ev, s->plan, grid, row, ei);
+    for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
+        e = eval_piece(run->ev, i, grid->count, &end, ei);
+        if (e == ERR_OK)
+            stage_run(s, grid, i, end, row);
+    }
+    return e;
+}
+
+/* Floats and histograms each by themselves. */
+static enum err stage_mixed(struct map_run *run, const struct stage *s, struct row *row,
+                            struct arena *arena, struct errinfo *ei)
+{
+    const struct grid *grid = &run->plan->grid;
+    bool any;
+    enum err e;
+
+    if (run->histogram_steps == NULL)
+        run->histogram_steps = ARENA_ARRAY(&run->arena, grid_words(grid), uint64_t);
+    if (run->histogram_steps == NULL)
+        return arena_refused(&run->arena, ei);
+    e = row_split(run->ev, row, grid, run->histogram_steps, &any, ei);
+    if (e == ERR_OK)
+        e = stage_floats(run, s, row, ei);
+    if (e == ERR_OK && any)
+        e = stage_histograms(run->ev, s->plan, s->scalars[0], run->histogram_steps, grid, row,
+                             arena, ei);
+    return e;
+}
+
+static enum err stage_drop_name(struct map_run *run, const struct stage *s, struct row *row,
+                                struct arena *arena, struct errinfo *ei)
+{
+    if (run->ev->delayed_names) {
+        row->drop_name = true;
+        return ERR_OK;
+    }
+    /* As in Prometheus, type and unit stay. */
+    if (s->plan->kind == MAP_HISTOGRAM)
+        return labels_with(&row->labels, LABEL_METRIC_NAME, (struct str){NULL, 0}, arena,
+                           &row->labels, ei);
+    return labels_without_metadata(&row->labels, arena, &row->labels, ei);
+}
+
 static enum err row_run(struct map_run *run, struct row *row, bool streaming, struct arena *arena,
                         struct errinfo *ei)
 {
     for (const struct stage *s = run->stages; s != NULL; s = s->next) {
-        const struct grid *grid = &run->plan->grid;
-        enum err e = ERR_OK;
+        enum err e = LIKELY(row->histogram == NULL) ? stage_floats(run, s, row, ei)
+                                                    : stage_mixed(run, s, row, arena, ei);
 
-        for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
-            e = eval_piece(run->ev, i, grid->count, &end, ei);
-            if (e == ERR_OK)
-                stage_run(s, grid, i, end, row);
-        }
         if (e != ERR_OK)
             return e;
         if (!s->plan->drops_name)
             continue;
-        if (run->ev->delayed_names)
-            row->drop_name = true;
-        else
-            e = labels_without_metadata(&row->labels, arena, &row->labels, ei);
+        e = stage_drop_name(run, s, row, arena, ei);
         /* Here and not behind the last stage: a later one may filter samples that clash. A vector
          * that no stage filters any more is checked by its merge. */
         if (e == ERR_OK && s->plan->checks_labelset && (streaming || s->next != NULL))

@@ -35,9 +35,36 @@ struct promql_function {
     bool built;        /* false: refused with ERR_UNSUPPORTED */
 };
 
+/* True for the functions that look whether their argument is a counter by name or type. */
+static inline bool function_wants_counter(enum function_id id)
+{
+    return id == FUNCTION_RATE || id == FUNCTION_INCREASE;
+}
+
+/* True for the range functions that interpolate at the borders of an extended range. */
+static inline bool function_interpolates(enum function_id id)
+{
+    return id == FUNCTION_RATE || id == FUNCTION_INCREASE || id == FUNCTION_DELTA;
+}
+
+/* True for the range functions that give a sample as it is, with its series' name. */
+static inline bool function_keeps_name(enum function_id id)
+{
+    return id == FUNCTION_LAST_OVER_TIME || id == FUNCTION_FIRST_OVER_TIME ||
+           id == FUNCTION_DEFAULT_ROLLUP;
+}
+
+/* True for the functions that make a float of each native histogram and drop floats. */
+static inline bool function_reads_histogram(enum function_id id)
+{
+    return id == FUNCTION_HISTOGRAM_COUNT || id == FUNCTION_HISTOGRAM_SUM ||
+           id == FUNCTION_HISTOGRAM_AVG || id == FUNCTION_HISTOGRAM_STDDEV ||
+           id == FUNCTION_HISTOGRAM_STDVAR;
+}
+
 /* The row of `id`, by which the table is ordered; a constant for the life of the process. */
 const struct promql_function *promql_function_get(enum function_id id);
-/* NULL if there is no such function in Prometheus 3. */
+/* NULL if there is no such function. */
 const struct promql_function *promql_function_find(struct str name);
 
 #endif

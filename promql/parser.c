@@ -163,13 +163,14 @@ struct node *parser_node_new(struct parser *p, enum node_kind kind, enum value_t
         return NULL;
     }
     n->kind = kind;
+    n->id = p->expr->node_count++;
     n->type = type;
     n->position = (struct position_range){start, end};
     n->depth = 1;
     return n;
 }
 
-static enum err fail_depth(struct parser *p, uint32_t start)
+enum err parser_fail_depth(struct parser *p, uint32_t start)
 {
     char position[POSITION_TEXT_SIZE];
 
@@ -183,7 +184,7 @@ static enum err fail_depth(struct parser *p, uint32_t start)
 enum err parser_set_depth(struct parser *p, struct node *n, uint32_t depth)
 {
     n->depth = depth;
-    return depth > PROMQL_DEPTH_MAX ? fail_depth(p, n->position.start) : ERR_OK;
+    return depth > PROMQL_DEPTH_MAX ? parser_fail_depth(p, n->position.start) : ERR_OK;
 }
 
 void *parser_grow(struct parser *p, void *array, size_t count, size_t *capacity, size_t size)
@@ -203,7 +204,7 @@ void *parser_grow(struct parser *p, void *array, size_t count, size_t *capacity,
 enum err parser_enter(struct parser *p)
 {
     if (p->depth == PROMQL_DEPTH_MAX)
-        return fail_depth(p, p->token.start);
+        return parser_fail_depth(p, p->token.start);
     p->depth++;
     return ERR_OK;
 }
@@ -278,9 +279,7 @@ static enum err parse_call(struct parser *p, // NOLINT(misc-no-recursion): PROMQ
     return parser_set_depth(p, n, args.depth + 1);
 }
 
-/* One that is known but not built is noted; AGG_TOPK then stands in for it, since it takes as many
- * arguments. */
-static enum aggregate_op aggregate_op_of(struct parser *p, const struct token *t)
+static enum aggregate_op aggregate_op_of(const struct token *t)
 {
     static const enum aggregate_op ops[] = {
         [TOKEN_SUM] = AGG_SUM,
@@ -295,19 +294,16 @@ static enum aggregate_op aggregate_op_of(struct parser *p, const struct token *t
         [TOKEN_BOTTOMK] = AGG_BOTTOMK,
         [TOKEN_COUNT_VALUES] = AGG_COUNT_VALUES,
         [TOKEN_QUANTILE] = AGG_QUANTILE,
+        [TOKEN_LIMITK] = AGG_LIMITK,
+        [TOKEN_LIMIT_RATIO] = AGG_LIMIT_RATIO,
     };
 
-    if (t->kind == TOKEN_LIMITK || t->kind == TOKEN_LIMIT_RATIO) {
-        parser_note_unsupported(p, t->start, "aggregation \"%s\"",
-                                t->kind == TOKEN_LIMITK ? "limitk" : "limit_ratio");
-        return AGG_TOPK;
-    }
     return ops[t->kind];
 }
 
 static bool aggregate_takes_param(enum aggregate_op op)
 {
-    return op == AGG_TOPK || op == AGG_BOTTOMK || op == AGG_COUNT_VALUES || op == AGG_QUANTILE;
+    return op >= AGG_TOPK;
 }
 
 static enum err parse_grouping(struct parser *p, struct node *n)
@@ -348,7 +344,7 @@ static enum err parse_aggregate(struct parser *p, // NOLINT(misc-no-recursion): 
 
     if (n == NULL)
         return parser_error(p);
-    n->u.aggregate.op = aggregate_op_of(p, op);
+    n->u.aggregate.op = aggregate_op_of(op);
     p->aggregation_depth++;
     e = parse_aggregate_parts(p, n, &args);
     p->aggregation_depth--;
@@ -357,6 +353,11 @@ static enum err parse_aggregate(struct parser *p, // NOLINT(misc-no-recursion): 
     n->position.end = p->last_end;
     if (args.count == 0)
         return parser_fail(p, op->start, "no arguments for aggregate expression provided");
+    if (n->u.aggregate.op >= AGG_LIMITK && !p->options->experimental_functions)
+        return parser_fail(p, op->start,
+                           "%s() is experimental and must be enabled with "
+                           "--enable-feature=promql-experimental-functions",
+                           aggregate_op_name(n->u.aggregate.op));
     want = aggregate_takes_param(n->u.aggregate.op) ? 2 : 1;
     if (args.count != want)
         return parser_fail(p, op->start,
@@ -462,8 +463,6 @@ static enum err parse_binary(struct parser *p, // NOLINT(misc-no-recursion): PRO
 
     if (n == NULL)
         return parser_error(p);
-    if (t.kind == TOKEN_TRIM_UPPER || t.kind == TOKEN_TRIM_LOWER)
-        parser_note_unsupported(p, t.start, "histogram trim operator \"%.*s\"", STR_ARGS(t.text));
     n->u.binary.op = op;
     n->u.binary.op_position = (struct position_range){t.start, t.start + (uint32_t)t.text.size};
     e = parse_matching(p, n);
@@ -471,6 +470,10 @@ static enum err parse_binary(struct parser *p, // NOLINT(misc-no-recursion): PRO
         e = parse_expression(p, level == LEVEL_POW ? LEVEL_POW : level + 1, &r);
     if (e != ERR_OK)
         return e;
+    if (!p->options->binop_fill_modifiers &&
+        (n->u.binary.matching.fill_left.given || n->u.binary.matching.fill_right.given))
+        return parser_fail(p, l->position.start,
+                           "binop fill modifiers are experimental and not enabled");
     n->u.binary.lhs = l;
     n->u.binary.rhs = r;
     n->position.end = r->position.end;

@@ -70,6 +70,8 @@ struct node *parser_node_new(struct parser *p, enum node_kind kind, enum value_t
 MUST_USE enum err parser_enter(struct parser *p);
 /* Room for one more item behind `count`, by doubling; NULL: out of memory, told. */
 void *parser_grow(struct parser *p, void *array, size_t count, size_t *capacity, size_t size);
+/* Tells that the nesting at `start` is too deep: ERR_LIMIT. */
+enum err parser_fail_depth(struct parser *p, uint32_t start);
 /* Levels of nesting from `n` down; the left sides of a chain of binary operators count as one. */
 MUST_USE enum err parser_set_depth(struct parser *p, struct node *n, uint32_t depth);
 

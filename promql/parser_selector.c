@@ -335,6 +335,7 @@ enum err parse_selector(struct parser *p, const struct token *name, struct node 
 
     if (n == NULL)
         return parser_error(p);
+    p->expr->selector_count++;
     if (name != NULL)
         n->position.end = start + (uint32_t)name->text.size;
     if (parser_at(p, TOKEN_LEFT_BRACE)) {

@@ -49,7 +49,7 @@ int64_t plan_reference_ms(const struct plan *p, const struct grid *grid, size_t 
 static enum err subquery_grid(struct planner *pl, const struct plan *p, const struct grid *parent,
                               struct grid *out)
 {
-    int64_t step_ms = p->subquery->u.subquery.step_ms;
+    int64_t step_ms = p->subquery_step_ms;
     int64_t first = plan_reference_ms(p, parent, 0);
     int64_t last = plan_reference_ms(p, parent, parent->count == 0 ? 0 : parent->count - 1);
     int64_t before = ms_subtract(first, p->range_ms);
@@ -81,7 +81,7 @@ static enum err aggregate_need(struct planner *pl, const struct node *n, struct 
     struct str *names;
 
     *out = need_all;
-    if (n->u.aggregate.without || n->u.aggregate.op == AGG_TOPK || n->u.aggregate.op == AGG_BOTTOMK)
+    if (n->u.aggregate.without || aggregate_op_selects(n->u.aggregate.op))
         return ERR_OK;
     out->all = false;
     enum err e = names_sort(n->u.aggregate.labels, n->u.aggregate.label_count, pl->arena, &names,
@@ -97,16 +97,19 @@ static enum series_order aggregate_order(enum aggregate_op op)
     case AGG_GROUP:
     case AGG_COUNT_VALUES:
         return ORDER_ANY;
-    case AGG_MIN: /* -0 and +0 are equal: the first one stays */
+    case AGG_MIN: /* -0 and +0 are equal: of few series the first one stays */
     case AGG_MAX:
     case AGG_SUM:
     case AGG_AVG:
+        return ORDER_FOLD;
     case AGG_STDDEV:
     case AGG_STDVAR:
     case AGG_QUANTILE: /* its groups come in the order of their first series */
         return ORDER_FIXED;
     case AGG_TOPK:
     case AGG_BOTTOMK:
+    case AGG_LIMITK:
+    case AGG_LIMIT_RATIO:
         break;
     }
     return ORDER_LABELS;
@@ -176,6 +179,11 @@ static enum err input_demand(struct planner *pl, struct plan *p, struct demand *
     enum err e = ERR_OK;
 
     switch (p->kind) {
+    case PLAN_SELECTOR:
+        /* What is said of lines between samples of two kinds tells the name. */
+        if (p->extension == EXTENSION_SMOOTHED && p->name_state == NAME_VARIES)
+            p->need = need_all;
+        return ERR_OK;
     case PLAN_MAP:
         for (struct map_stage *s = p->stages; s != NULL && e == ERR_OK; s = s->next) {
             if (s->checks_labelset)
@@ -195,6 +203,7 @@ static enum err input_demand(struct planner *pl, struct plan *p, struct demand *
         d->order = ORDER_LABELS;
         return e == ERR_OK ? assign(pl, &p->rhs, right) : e;
     case PLAN_SCALAR_BINARY:
+    case PLAN_SCALAR_CHOICE:
         return assign_scalar(pl, &p->rhs, &p->grid);
     case PLAN_ABSENT:
     case PLAN_SCALAR_OF:
@@ -203,7 +212,8 @@ static enum err input_demand(struct planner *pl, struct plan *p, struct demand *
         return ERR_OK;
     case PLAN_RANGE_CALL:
         /* Where names vary, equal label sets are looked for and annotations tell the name. */
-        if (p->input_name_state == NAME_VARIES && p->function->id != FUNCTION_ABSENT_OVER_TIME)
+        if ((p->input_name_state == NAME_VARIES && p->function->id != FUNCTION_ABSENT_OVER_TIME) ||
+            (pl->settings->type_and_unit_labels && function_wants_counter(p->function->id)))
             d->need = need_all;
         p->need = d->need;
         return p->subquery != NULL ? subquery_grid(pl, p, &p->grid, &d->grid) : ERR_OK;
@@ -236,6 +246,8 @@ static enum err assign(struct planner *pl, struct plan **slot, struct demand d)
             e = assign_scalar(pl, &p->parameter, &p->grid);
         if (e == ERR_OK)
             e = assign_scalar(pl, &p->parameter2, &p->grid);
+        for (size_t i = 0; i < p->quantile_count && e == ERR_OK; i++)
+            e = assign_scalar(pl, &p->quantiles[i], &p->grid);
         if (e != ERR_OK)
             return e;
         slot = &p->input;

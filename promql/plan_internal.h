@@ -51,7 +51,8 @@ struct label_need {
 /* The order in which a node delivers series. */
 enum series_order {
     ORDER_ANY,    /* the consumer does not care: count, min, max */
-    ORDER_FIXED,  /* the same whatever the number of threads or shards: sums */
+    ORDER_FOLD,   /* by labels where there are few, as in Prometheus; any where there are many */
+    ORDER_FIXED,  /* the same whatever the number of threads or shards: variances */
     ORDER_LABELS, /* by labels: results, ties */
 };
 
@@ -66,6 +67,7 @@ enum plan_kind {
     PLAN_ABSENT,
     PLAN_HISTOGRAM, /* histogram_quantile, histogram_fraction */
     PLAN_SORT,
+    PLAN_INFO,   /* info(); shift says when the info series are read */
     PLAN_VECTOR, /* vector(scalar), and date functions without argument */
     /* Scalars. */
     PLAN_CONSTANT,
@@ -73,6 +75,7 @@ enum plan_kind {
     PLAN_SCALAR_OF,     /* scalar(vector) */
     PLAN_SCALAR_BINARY, /* input op rhs */
     PLAN_SCALAR_NEGATE,
+    PLAN_SCALAR_CHOICE, /* max_of(input, rhs), min_of(input, rhs) */
     /* Either. */
     PLAN_SPREAD, /* input has one step; its result stands for every step */
     /* Only at the root of an instant query. */
@@ -88,6 +91,8 @@ enum map_kind {
     MAP_BINARY_LEFT,   /* scalar op sample */
     MAP_NEGATE,        /* unary minus */
     MAP_KEEP_IF_CLAMP, /* clamp, clamp_min, clamp_max */
+    MAP_HISTOGRAM,     /* a float of a histogram: histogram_count, ... */
+    MAP_NOTHING,       /* no result: start_timestamp() of anything but a selector */
 };
 
 struct map_stage {
@@ -115,6 +120,8 @@ struct plan {
     struct plan *rhs;        /* right side of a binary operator */
     struct plan *parameter;  /* of an aggregation; scalar arguments of a range function */
     struct plan *parameter2;
+    struct plan **quantiles; /* of histogram_quantiles() */
+    size_t quantile_count;
     struct map_stage *stages, *last_stage;
     const struct promql_function *function;
     bool invariant;             /* the same at every step */
@@ -127,10 +134,15 @@ struct plan {
     /* Selectors, and ranges of a PLAN_RANGE_CALL. */
     const struct node *selector; /* NODE_SELECTOR, or NULL */
     const struct node *subquery; /* NODE_SUBQUERY whose child is `input`, or NULL */
-    struct time_shift shift;     /* start() and end() already resolved to AT_TIME */
+    struct time_shift shift;     /* resolved: a time in place of start() and end(), offset_ms */
     int64_t range_ms;
+    int64_t subquery_step_ms;       /* 0: the default */
+    enum range_extension extension; /* of the selector */
+    bool counts_only;     /* of native histograms nobody above looks at more than count and sum */
     bool wants_timestamp; /* timestamp(selector): the sample's own time instead of its value */
-    bool checks_labelset; /* as in struct map_stage */
+    bool wants_start;     /* start_timestamp(selector): since when the sample has counted */
+    bool refuses_histograms; /* of info(), whose series have floats */
+    bool checks_labelset;    /* as in struct map_stage */
     /* Set by the second pass. */
     struct grid grid;
     struct label_need need;
@@ -143,6 +155,9 @@ struct planner {
     struct arena *arena; /* the query's: plans live in it */
     struct grid grid;    /* of the root */
     int64_t end_ms;      /* as asked, for @ end() */
+    /* While the tree is walked, of the nodes above: functions that look at count and sum alone, and
+     * what looks at buckets. */
+    unsigned count_readers, bucket_readers;
     struct errinfo *ei;
 };
 
@@ -155,6 +170,16 @@ MUST_USE enum err plan_query(struct planner *p, const struct node *root, struct 
 
 /* The second pass alone: grids, needs and orders from the root down. */
 MUST_USE enum err plan_assign(struct planner *pl, struct plan **slot);
+/* `ms`, unless `d` stands in its place. */
+MUST_USE enum err plan_duration_resolve(const struct planner *pl, const struct duration_expr *d,
+                                        int64_t ms, bool negative_allowed, int64_t *out);
+/* start() and end() become plain times, and durations milliseconds. */
+MUST_USE enum err plan_shift_resolve(const struct planner *pl, struct time_shift s,
+                                     struct time_shift *out);
+/* The time at which the first selector of a tree reads, through all subqueries around it; no shift
+ * where there is none. */
+MUST_USE enum err plan_first_shift(struct planner *pl, const struct node *n,
+                                   struct time_shift *out);
 /* Steps over parentheses. */
 const struct node *node_unwrap(const struct node *n);
 /* The time a step of `grid` looks at, after @ and offset; saturates. */
@@ -162,5 +187,12 @@ int64_t plan_reference_ms(const struct plan *p, const struct grid *grid, size_t 
 /* a - b and a + b, clamped to the range of int64_t. */
 int64_t ms_subtract(int64_t a, int64_t b);
 int64_t ms_add(int64_t a, int64_t b);
+/* Whole seconds and the rest apart, as Go's Duration.Seconds() does, so that the bits agree. */
+static inline double ms_seconds(int64_t ms)
+{
+    int64_t whole = ms / 1000;
+
+    return (double)whole + (double)(ms % 1000 * 1000000) / 1e9;
+}
 
 #endif

@@ -3,9 +3,11 @@
  */
 #include "promql/promql.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "promql/eval_internal.h"
 #include "promql/label_sets_internal.h"
 
@@ -75,6 +77,21 @@ static enum err result_scalar(struct eval *ev, const struct plan *p, struct prom
     return eval_samples_hold(ev, p->grid.count, ei);
 }
 
+/* A row that turns out to have no histogram any more has none in the result. */
+static enum err result_histograms(struct eval *ev, const struct row *row, size_t count,
+                                  struct result_series *out, struct errinfo *ei)
+{
+    const struct histogram **copies;
+    enum err e;
+
+    if (!row_any_histogram(row, count))
+        return ERR_OK;
+    e = histograms_keep(ev, row->histogram, row->present, count, ev->arena, &copies, ei);
+    if (e == ERR_OK)
+        out->histogram = copies;
+    return e;
+}
+
 /* Moves a vector's rows into the query's arena. */
 static enum err result_rows(struct eval *ev, const struct vector *v, struct promql_result *out,
                             struct errinfo *ei)
@@ -84,6 +101,7 @@ static enum err result_rows(struct eval *ev, const struct vector *v, struct prom
     out->series = ARENA_ARRAY(ev->arena, v->count, struct result_series);
     if (out->series == NULL)
         return arena_refused(ev->arena, ei);
+    memset(out->series, 0, v->count * sizeof *out->series);
     for (size_t i = 0; i < v->count; i++) {
         struct result_series *s = &out->series[i];
         uint64_t *present = ARENA_ARRAY(ev->arena, words, uint64_t);
@@ -106,6 +124,9 @@ static enum err result_rows(struct eval *ev, const struct vector *v, struct prom
             return e;
         s->present = present;
         s->value = value;
+        e = result_histograms(ev, &v->rows[i], v->grid.count, s, ei);
+        if (e != ERR_OK)
+            return e;
     }
     out->series_count = v->count;
     return ERR_OK;
@@ -119,8 +140,12 @@ static enum err result_vector(struct eval *ev, const struct plan *p, struct prom
 
     if (e == ERR_OK)
         e = vector_finish_names(v, ei);
-    if (e == ERR_OK && ev->query->is_range)
+    if (e == ERR_OK && ev->query->is_range) {
+        uint64_t start_ns = clock_mono_ns();
+
         e = vector_sort_labels(v, ei);
+        ev->counters->sort_ns = clock_mono_ns() - start_ns;
+    }
     if (e == ERR_OK)
         e = result_rows(ev, v, out, ei);
     vector_free(v);
@@ -151,6 +176,12 @@ static enum err query_evaluate(struct eval *ev, const struct promql_expr *expr,
 {
     enum err e;
 
+    if (ev->query->wants_steps) {
+        ev->counters->per_step = arena_calloc(ev->arena, p->grid.count, sizeof(uint64_t));
+        if (ev->counters->per_step == NULL)
+            return arena_refused(ev->arena, ei);
+    }
+    ev->counters->step_count = p->grid.count;
     *out = (struct promql_result){
         .type = ev->query->is_range ? VALUE_MATRIX : expr->root->type,
         .start_ms = p->grid.start_ms,
@@ -161,9 +192,43 @@ static enum err query_evaluate(struct eval *ev, const struct promql_expr *expr,
     if (e == ERR_OK)
         e = annotations_finish(&ev->annotations, expr->text, &out->annotations,
                                &out->annotation_count, ei);
-    out->samples_read = atomic_load_explicit(&ev->samples_read, memory_order_relaxed);
-    out->samples_peak = atomic_load_explicit(&ev->samples_peak, memory_order_relaxed);
+    out->samples_read = atomic_load_explicit(&ev->counters->samples_read, memory_order_relaxed);
+    out->samples_queryable =
+        atomic_load_explicit(&ev->counters->samples_queryable, memory_order_relaxed);
+    out->queryable_per_step = ev->counters->per_step;
+    out->sort_ns = ev->counters->sort_ns;
+    out->samples_peak = atomic_load_explicit(&ev->counters->samples_peak, memory_order_relaxed);
     return e;
+}
+
+/* Whether the error is that of a budget: of the query's, or of one above it. */
+static bool is_memory_error(const struct promql_query *query, enum err e, const struct errinfo *ei)
+{
+    const struct budget *b = e == ERR_LIMIT && ei != NULL ? query->memory : NULL;
+
+    while (b != NULL && strncmp(ei->message, b->name, strlen(b->name)) != 0)
+        b = b->parent;
+    return b != NULL;
+}
+
+/* Says which part of the query to look at. The text is a piece of the query, since there may be no
+ * memory to print a tree. */
+static void memory_error_explain(const struct promql_query *query, const struct eval_counters *c,
+                                 struct errinfo *ei)
+{
+    enum { TEXT_MAX = 300 };
+    const struct position_range *at = &c->largest_selector;
+    struct errinfo told = *ei;
+    int size = (int)(at->end - at->start);
+
+    errinfo_prefix(&told, "query needs too much memory");
+    *ei = told;
+    if (c->largest_bytes == 0 || at->end > query->text.size)
+        return;
+    ei->code = ERR_OK; /* to be told anew */
+    (void)errinfo_set(ei, ERR_LIMIT, 0, "%s; the selector %.*s%s took most, %" PRIu64 " bytes",
+                      told.message, size > TEXT_MAX ? TEXT_MAX : size, query->text.data + at->start,
+                      size > TEXT_MAX ? "..." : "", c->largest_bytes);
 }
 
 static enum err query_run(const struct promql_query *query, struct arena *arena,
@@ -171,21 +236,22 @@ static enum err query_run(const struct promql_query *query, struct arena *arena,
                           struct errinfo *ei)
 {
     const struct promql_settings *settings = query->settings;
-    struct promql_parse_options options = {.experimental_functions =
-                                               settings->experimental_functions};
     struct planner planner = {.query = query,
                               .settings = settings,
                               .arena = arena,
                               .end_ms = query->is_range ? query->end_ms : query->start_ms,
                               .ei = ei};
+    struct eval_counters counters = {0};
     struct eval ev = {.query = query,
+                      .counters = &counters,
                       .settings = settings,
                       .arena = arena,
                       .lookback_ms = query->lookback_delta_ms > 0 ? query->lookback_delta_ms
                                                                   : settings->lookback_delta_ms,
                       .delayed_names = settings->delayed_name_removal};
+    uint64_t start_ns = clock_mono_ns(), prepare_ns = 0;
     struct plan *plan;
-    enum err e = promql_parse(query->text, &options, arena, &handle->expr, ei);
+    enum err e = promql_parse(query->text, &settings->language, arena, &handle->expr, ei);
 
     if (e == ERR_OK)
         e = type_check(query, handle->expr->root, ei);
@@ -195,13 +261,18 @@ static enum err query_run(const struct promql_query *query, struct arena *arena,
         e = plan_query(&planner, handle->expr->root, &plan);
     if (e == ERR_OK)
         e = querier_open(query->engine, &handle->querier, ei);
-    if (e != ERR_OK)
-        return e;
-    querier_set_stop(handle->querier, query->stop);
-    querier_set_deadline(handle->querier, query->deadline_mono_ns);
-    ev.querier = handle->querier;
-    annotations_init(&ev.annotations, arena);
-    return query_evaluate(&ev, handle->expr, plan, out, ei);
+    if (e == ERR_OK) {
+        querier_set_stop(handle->querier, query->stop);
+        querier_set_deadline(handle->querier, query->deadline_mono_ns);
+        ev.querier = handle->querier;
+        annotations_init(&ev.annotations, arena);
+        prepare_ns = clock_mono_ns() - start_ns;
+        e = query_evaluate(&ev, handle->expr, plan, out, ei);
+        out->prepare_ns = prepare_ns;
+    }
+    if (is_memory_error(query, e, ei))
+        memory_error_explain(query, &counters, ei);
+    return e;
 }
 
 enum err promql_query_run(const struct promql_query *query, struct arena *arena,
@@ -215,9 +286,6 @@ enum err promql_query_run(const struct promql_query *query, struct arena *arena,
     if (handle == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "query");
     e = query_run(query, arena, handle, &result, ei);
-    if (e == ERR_LIMIT && ei != NULL && query->memory != NULL &&
-        strncmp(ei->message, query->memory->name, strlen(query->memory->name)) == 0)
-        errinfo_prefix(ei, "query needs more memory than --query.max-memory allows");
     if (e != ERR_OK) {
         promql_query_done(handle);
         return e;

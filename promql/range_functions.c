@@ -2,19 +2,60 @@
  * The range functions on floats. See eval_range_internal.h. Formulas and their order of operations
  * follow Prometheus 3, since answers are compared bit by bit where they can be.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float_text.h"
+#include "engine/write.h"
 #include "promql/eval_range_internal.h"
+#include "promql/pairs_internal.h"
 
 /* --- counters: rate, increase, delta, irate, idelta, resets, changes --- */
 
-static void prepare_resets(struct range_run *run, const struct column *c)
+/* Whether each of `count` values, an even number, is at least the one before it. */
+static bool all_rise(const double *value, size_t count)
 {
+    pair_mask rise = {-1, -1};
+
+    for (size_t k = 0; k < count; k += 2)
+        rise &= pair_load(value + k) >= pair_load(value + k - 1);
+    return (rise[0] & rise[1]) != 0;
+}
+
+static void prepare_resets_by_start(struct range_run *run, const struct column *c)
+{
+    run->is_rising = false;
     for (size_t i = 1, end; (end = scan_piece(run, i, c->count)) > i;) {
         for (; i < end; i++) {
-            if (c->value[i] < c->value[i - 1])
+            if (c->value[i] < c->value[i - 1] || start_is_reset(c, i))
                 run->marks[run->mark_count++] = (uint32_t)i;
+        }
+    }
+}
+
+static void prepare_resets(struct range_run *run, const struct column *c)
+{
+    enum { BLOCK = 64 }; /* most have none */
+
+    if (c->start_ms != NULL) {
+        prepare_resets_by_start(run, c);
+        return;
+    }
+    run->is_rising = true;
+    for (size_t i = 1, end; (end = scan_piece(run, i, c->count)) > i;) {
+        while (i < end) {
+            size_t block_end = end - i < BLOCK ? end : i + BLOCK;
+
+            if (block_end - i == BLOCK && all_rise(c->value + i, BLOCK)) {
+                i = block_end;
+                continue;
+            }
+            for (; i < block_end; i++) {
+                run->is_rising = run->is_rising && c->value[i] >= c->value[i - 1];
+                if (c->value[i] < c->value[i - 1])
+                    run->marks[run->mark_count++] = (uint32_t)i;
+            }
         }
     }
 }
@@ -75,38 +116,126 @@ static bool reaches_zero(const struct rate_step *r, double first, double increas
     return *to_zero < r->to_start;
 }
 
+double rate_factor(const struct range_run *run, const struct rate_step *r, double first,
+                   double increase)
+{
+    double to_zero, factor;
+
+    if (!reaches_zero(r, first, increase, &to_zero))
+        return r->factor;
+    factor = (r->sampled + to_zero + r->to_end) / r->sampled;
+    return run->plan->function->id == FUNCTION_RATE ? factor / run->range_seconds : factor;
+}
+
+static inline void extrapolate_step(struct range_run *run, const struct column *c, struct row *row,
+                                    size_t k, bool is_counter, bool is_rate)
+{
+    const struct rate_step *r = &run->windows.rate[k];
+    struct span span = run->windows.spans[k];
+    double increase, factor = r->factor, to_zero;
+
+    if (span.end - span.first < 2)
+        return;
+    increase = c->value[span.end - 1] - c->value[span.first];
+    if (is_counter && run->mark_count > 0)
+        increase = resets_add(run, c, span, increase);
+    if (is_counter && reaches_zero(r, c->value[span.first], increase, &to_zero)) {
+        factor = (r->sampled + to_zero + r->to_end) / r->sampled;
+        if (is_rate)
+            factor /= run->range_seconds;
+    }
+    row_set(row, k, increase * factor);
+}
+
+/* Whether no step from `step` on reaches_zero(): that of the lowest value, the shortest window and
+ * the longest way does not. */
+static bool stays_from_zero(const struct range_run *run, const struct column *c, size_t step)
+{
+    const struct rate_column *rc = &run->windows.rates;
+    double lowest = c->value[rc->first[step]];
+
+    return run->is_rising && lowest >= 0 &&
+           lowest * rc->sampled_least > rc->reach_most * (c->value[c->count - 1] - lowest);
+}
+
+/* The steps [begin, end) of a word without a look at zero. */
+static void extrapolate_far(const struct range_run *run, const struct column *c, struct row *row,
+                            size_t begin, size_t end)
+{
+    const struct rate_column *rc = &run->windows.rates;
+    double *restrict out = row->value;
+
+    for (size_t k = begin; k < end; k++)
+        out[k] = (c->value[rc->last[k]] - c->value[rc->first[k]]) * rc->factor[k];
+    row->present[begin / 64] = rc->present[begin / 64];
+}
+
+/* Likewise, two by two without a branch; those near zero are told, as bits, and to be done again.
+ */
+static uint64_t extrapolate_near(const struct range_run *run, const struct column *c,
+                                 struct row *row, size_t begin, size_t end)
+{
+    const struct rate_column *rc = &run->windows.rates;
+    double *restrict out = row->value;
+    uint64_t near = 0;
+    size_t k = begin;
+
+    for (; k + 2 <= end; k += 2) {
+        pair from = {c->value[rc->first[k]], c->value[rc->first[k + 1]]};
+        pair to = {c->value[rc->last[k]], c->value[rc->last[k + 1]]};
+        pair increase = to - from;
+        pair_mask is_near =
+            (increase > 0) & (from >= 0) &
+            (from * pair_load(rc->sampled + k) <= pair_load(rc->reach + k) * increase);
+
+        pair_store(out + k, increase * pair_load(rc->factor + k));
+        near |= (uint64_t)((is_near[0] & 1) | (is_near[1] & 2)) << (k - begin);
+    }
+    row->present[begin / 64] = rc->present[begin / 64];
+    if (k < end) /* the last one alone: by the long way */
+        near |= (rc->present[begin / 64] >> (k - begin) & 1) << (k - begin);
+    return near;
+}
+
 static inline void extrapolated(struct range_run *run, const struct column *c, struct row *row,
                                 bool is_counter, bool is_rate)
 {
-    for (size_t k = 0, end; (end = scan_piece(run, k, run->plan->grid.count)) > k;) {
-        for (; k < end; k++) {
-            const struct rate_step *r = &run->windows.rate[k];
-            struct span span = run->windows.spans[k];
-            double increase, factor = r->factor, to_zero;
+    bool plain = c->count >= 2 && (!is_counter || run->mark_count == 0);
 
-            if (span.end - span.first < 2)
-                continue;
-            increase = c->value[span.end - 1] - c->value[span.first];
-            if (is_counter && run->mark_count > 0)
-                increase = resets_add(run, c, span, increase);
-            if (is_counter && reaches_zero(r, c->value[span.first], increase, &to_zero)) {
-                factor = (r->sampled + to_zero + r->to_end) / r->sampled;
-                if (is_rate)
-                    factor /= run->range_seconds;
+    for (size_t k = 0, end; (end = scan_piece(run, k, run->plan->grid.count)) > k;) {
+        while (k < end) {
+            size_t word_end = end - k < 64 ? end : k + 64;
+
+            if (plain && (!is_counter || stays_from_zero(run, c, k))) {
+                extrapolate_far(run, c, row, k, word_end);
+                k = word_end;
+            } else if (plain) {
+                for (uint64_t near = extrapolate_near(run, c, row, k, word_end); near != 0;
+                     near &= near - 1)
+                    extrapolate_step(run, c, row, k + (size_t)__builtin_ctzll(near), is_counter,
+                                     is_rate);
+                k = word_end;
             }
-            row_set(row, k, increase * factor);
+            for (; k < word_end; k++)
+                extrapolate_step(run, c, row, k, is_counter, is_rate);
         }
     }
 }
 
 static void column_rate(struct range_run *run, const struct column *c, struct row *row)
 {
-    extrapolated(run, c, row, true, true);
+    if (c->start_ms != NULL)
+        starts_extrapolate(run, c, row);
+    else
+        extrapolated(run, c, row, true, true);
 }
 
 static void column_increase(struct range_run *run, const struct column *c, struct row *row)
 {
-    extrapolated(run, c, row, true, false);
+    if (c->start_ms != NULL)
+        starts_extrapolate(run, c, row);
+    else
+        extrapolated(run, c, row, true, false);
 }
 
 static void column_delta(struct range_run *run, const struct column *c, struct row *row)
@@ -125,7 +254,7 @@ static bool last_two(const struct window *w, bool is_rate, double *out)
     last = c->value[w->end - 1];
     before = c->value[w->end - 2];
     interval_ms = c->t_ms[w->end - 1] - c->t_ms[w->end - 2];
-    *out = is_rate && last < before ? last : last - before;
+    *out = is_rate && (last < before || start_is_reset(c, w->end - 1)) ? last : last - before;
     if (is_rate)
         *out /= (double)interval_ms / 1000;
     return true;
@@ -171,6 +300,28 @@ static bool window_last(struct range_run *run, const struct window *w, double *o
 {
     (void)run; /* no state */
     *out = w->column->value[w->end - 1];
+    return true;
+}
+
+/* Nothing once the series has ended. */
+static bool window_default_rollup(struct range_run *run, const struct window *w, double *out)
+{
+    (void)run; /* no state */
+    *out = w->column->value[w->end - 1];
+    return double_bits(*out) != STALE_NAN_BITS;
+}
+
+static bool window_ts_of_first(struct range_run *run, const struct window *w, double *out)
+{
+    (void)run; /* no state */
+    *out = (double)w->column->t_ms[w->first] / 1000;
+    return true;
+}
+
+static bool window_ts_of_last(struct range_run *run, const struct window *w, double *out)
+{
+    (void)run; /* no state */
+    *out = (double)w->column->t_ms[w->end - 1] / 1000;
     return true;
 }
 
@@ -259,9 +410,9 @@ static bool window_stddev(struct range_run *run, const struct window *w, double 
 }
 
 /* Sliding extremum: a queue of indexes whose values get worse from front to back, so that the front
- * is the window's best and, among equals, its first. NaN never enters: a window of nothing else
- * gives its last NaN. */
-static bool extremum(struct range_run *run, const struct window *w, bool is_max, double *out)
+ * is the window's best and, among equals, its first, or its last where `last` is set. NaN never
+ * enters: a window of nothing else gives its last NaN. Returns the index. */
+static size_t extremum(struct range_run *run, const struct window *w, bool is_max, bool last)
 {
     const double *value = w->column->value;
 
@@ -278,7 +429,7 @@ static bool extremum(struct range_run *run, const struct window *w, bool is_max,
             while (run->queue_end > run->queue_first) {
                 double back = value[run->queue[run->queue_end - 1]];
 
-                if (is_max ? v <= back : v >= back)
+                if (v == back ? !last : is_max == (v < back))
                     break;
                 run->queue_end--;
             }
@@ -287,19 +438,91 @@ static bool extremum(struct range_run *run, const struct window *w, bool is_max,
     }
     while (run->queue_first < run->queue_end && run->queue[run->queue_first] < w->first)
         run->queue_first++;
-    *out =
-        run->queue_first < run->queue_end ? value[run->queue[run->queue_first]] : value[w->end - 1];
-    return true;
+    return run->queue_first < run->queue_end ? run->queue[run->queue_first] : w->end - 1;
+}
+
+static void prepare_extremum(struct range_run *run, const struct column *c)
+{
+    bool has_nan = false;
+
+    for (size_t i = 0, end; (end = scan_piece(run, i, c->count)) > i;) {
+        for (; i < end; i++)
+            has_nan |= isnan(c->value[i]);
+    }
+    run->has_nan = has_nan;
+}
+
+/* The better of two numbers, of equals the first. */
+static inline double better(double a, double b, bool is_max)
+{
+    if (is_max)
+        return b > a ? b : a;
+    return b < a ? b : a;
+}
+
+/*
+ * Sliding extremum of numbers, as a queue of two stacks: each sample up to `turned` has the
+ * extremum from it to there, those behind have one of all. A window that has left the former behind
+ * turns what it has. So a sample is touched twice, without a branch that depends on its value; the
+ * queue of candidates above mispredicts at every other one.
+ */
+static inline double extremum_of_numbers(struct range_run *run, const struct window *w, bool is_max)
+{
+    const double *value = w->column->value;
+    double best;
+
+    if (w->first >= run->turned) {
+        size_t count = w->end - w->first;
+
+        best = value[w->end - 1];
+        for (size_t i = 0, end; (end = scan_piece(run, i, count)) > i;) {
+            for (; i < end; i++) {
+                best = better(value[w->end - 1 - i], best, is_max);
+                run->values[w->end - 1 - i] = best;
+            }
+        }
+        run->turned = run->scanned = w->end;
+        return best;
+    }
+    if (run->scanned == w->end && run->scanned == run->turned)
+        return run->values[w->first];
+    best = run->scanned == run->turned ? value[run->scanned] : run->newer;
+    for (size_t end; (end = scan_piece(run, run->scanned, w->end)) > run->scanned;) {
+        for (; run->scanned < end; run->scanned++)
+            best = better(best, value[run->scanned], is_max);
+    }
+    run->newer = best;
+    return better(run->values[w->first], best, is_max);
+}
+
+static inline double extremum_value(struct range_run *run, const struct window *w, bool is_max)
+{
+    return UNLIKELY(run->has_nan) ? w->column->value[extremum(run, w, is_max, false)]
+                                  : extremum_of_numbers(run, w, is_max);
 }
 
 static bool window_max(struct range_run *run, const struct window *w, double *out)
 {
-    return extremum(run, w, true, out);
+    *out = extremum_value(run, w, true);
+    return true;
 }
 
 static bool window_min(struct range_run *run, const struct window *w, double *out)
 {
-    return extremum(run, w, false, out);
+    *out = extremum_value(run, w, false);
+    return true;
+}
+
+static bool window_ts_of_max(struct range_run *run, const struct window *w, double *out)
+{
+    *out = (double)w->column->t_ms[extremum(run, w, true, true)] / 1000;
+    return true;
+}
+
+static bool window_ts_of_min(struct range_run *run, const struct window *w, double *out)
+{
+    *out = (double)w->column->t_ms[extremum(run, w, false, true)] / 1000;
+    return true;
 }
 
 /* --- quantiles --- */
@@ -446,13 +669,65 @@ static bool window_predict_linear(struct range_run *run, const struct window *w,
     return true;
 }
 
+/* --- smoothing --- */
+
+/* A factor must lie between 0 and 1; NaN passes, as in Prometheus. */
+static bool factor_check(struct range_run *run, double factor, const char *name)
+{
+    char text[FLOAT_TEXT_SIZE];
+
+    if (!(factor <= 0) && !(factor >= 1))
+        return true;
+    if (isinf(factor))
+        (void)snprintf(text, sizeof text, "%s", factor > 0 ? "+Inf" : "-Inf");
+    else
+        (void)snprintf(text, sizeof text, "%f", factor);
+    if (run->failed == ERR_OK)
+        run->failed =
+            errinfo_set(run->ei, ERR_EXECUTION, 0,
+                        "invalid %s factor. Expected: 0 < %cf < 1, got: %s", name, name[0], text);
+    return false;
+}
+
+bool smoothing_factors_check(struct range_run *run, double smoothing, double trend)
+{
+    return factor_check(run, smoothing, "smoothing") && factor_check(run, trend, "trend");
+}
+
+/* Holt's linear method: `scalar` smooths the level, `scalar2` the trend. */
+static bool window_double_smoothing(struct range_run *run, const struct window *w, double *out)
+{
+    const double *value = w->column->value;
+    double before = 0, level, trend;
+
+    if (!smoothing_factors_check(run, w->scalar, w->scalar2) || w->end - w->first < 2)
+        return false;
+    level = value[w->first];
+    trend = value[w->first + 1] - level;
+    for (size_t i = w->first + 1, end; (end = scan_piece(run, i, w->end)) > i;) {
+        for (; i < end; i++) {
+            double scaled = w->scalar * value[i], rest;
+
+            if (i > w->first + 1)
+                trend = w->scalar2 * (level - before) + (1 - w->scalar2) * trend;
+            rest = (1 - w->scalar) * (level + trend);
+            before = level;
+            level = scaled + rest;
+        }
+    }
+    *out = level;
+    return true;
+}
+
 static const struct range_function range_functions[FUNCTION_COUNT] = {
     [FUNCTION_ABSENT_OVER_TIME] = {.window = window_present},
     [FUNCTION_AVG_OVER_TIME] = {.window = window_avg},
     [FUNCTION_CHANGES] = {.prepare = prepare_changes, .window = window_marks},
     [FUNCTION_COUNT_OVER_TIME] = {.window = window_count},
+    [FUNCTION_DEFAULT_ROLLUP] = {.window = window_default_rollup, .wants_stale = true},
     [FUNCTION_DELTA] = {.column = column_delta, .needs_rate = true},
     [FUNCTION_DERIV] = {.window = window_deriv},
+    [FUNCTION_DOUBLE_EXPONENTIAL_SMOOTHING] = {.window = window_double_smoothing},
     [FUNCTION_FIRST_OVER_TIME] = {.window = window_first},
     [FUNCTION_IDELTA] = {.window = window_idelta},
     [FUNCTION_INCREASE] = {.prepare = prepare_resets,
@@ -461,8 +736,12 @@ static const struct range_function range_functions[FUNCTION_COUNT] = {
     [FUNCTION_IRATE] = {.window = window_irate},
     [FUNCTION_LAST_OVER_TIME] = {.window = window_last},
     [FUNCTION_MAD_OVER_TIME] = {.window = window_mad, .needs_values = true},
-    [FUNCTION_MAX_OVER_TIME] = {.window = window_max},
-    [FUNCTION_MIN_OVER_TIME] = {.window = window_min},
+    [FUNCTION_MAX_OVER_TIME] = {.prepare = prepare_extremum,
+                                .window = window_max,
+                                .needs_values = true},
+    [FUNCTION_MIN_OVER_TIME] = {.prepare = prepare_extremum,
+                                .window = window_min,
+                                .needs_values = true},
     [FUNCTION_PREDICT_LINEAR] = {.window = window_predict_linear},
     [FUNCTION_PRESENT_OVER_TIME] = {.window = window_present},
     [FUNCTION_QUANTILE_OVER_TIME] = {.window = window_quantile, .needs_values = true},
@@ -471,6 +750,10 @@ static const struct range_function range_functions[FUNCTION_COUNT] = {
     [FUNCTION_STDDEV_OVER_TIME] = {.window = window_stddev},
     [FUNCTION_STDVAR_OVER_TIME] = {.window = window_stdvar},
     [FUNCTION_SUM_OVER_TIME] = {.window = window_sum},
+    [FUNCTION_TS_OF_FIRST_OVER_TIME] = {.window = window_ts_of_first},
+    [FUNCTION_TS_OF_LAST_OVER_TIME] = {.window = window_ts_of_last},
+    [FUNCTION_TS_OF_MAX_OVER_TIME] = {.window = window_ts_of_max},
+    [FUNCTION_TS_OF_MIN_OVER_TIME] = {.window = window_ts_of_min},
 };
 
 const struct range_function *range_function_find(enum function_id id)

@@ -5,6 +5,21 @@
 
 #include "promql/eval_range_internal.h"
 
+static bool rates_alloc(struct range_run *run)
+{
+    struct rate_column *r = &run->windows.rates;
+    const struct grid *grid = &run->plan->grid;
+
+    r->first = ARENA_ARRAY(&run->arena, grid->count, uint32_t);
+    r->last = ARENA_ARRAY(&run->arena, grid->count, uint32_t);
+    r->factor = ARENA_ARRAY(&run->arena, grid->count, double);
+    r->sampled = ARENA_ARRAY(&run->arena, grid->count, double);
+    r->reach = ARENA_ARRAY(&run->arena, grid->count, double);
+    r->present = ARENA_ARRAY(&run->arena, grid_words(grid), uint64_t);
+    return r->first != NULL && r->last != NULL && r->factor != NULL && r->sampled != NULL &&
+           r->reach != NULL && r->present != NULL;
+}
+
 static enum err windows_reserve(struct range_run *run, size_t count, struct errinfo *ei)
 {
     struct windows *w = &run->windows;
@@ -14,7 +29,8 @@ static enum err windows_reserve(struct range_run *run, size_t count, struct erri
         w->spans = ARENA_ARRAY(&run->arena, grid->count, struct span);
         if (run->function->needs_rate)
             w->rate = ARENA_ARRAY(&run->arena, grid->count, struct rate_step);
-        if (w->spans == NULL || (run->function->needs_rate && w->rate == NULL))
+        if (w->spans == NULL || (run->function->needs_rate && w->rate == NULL) ||
+            (run->function->needs_rate && !rates_alloc(run)))
             return arena_refused(&run->arena, ei);
     }
     if (count <= w->capacity)
@@ -34,21 +50,28 @@ static void spans_fill(struct range_run *run, const struct column *c)
 {
     const struct plan *p = run->plan;
     size_t first = 0, end = 0, longest = 0;
+    uint64_t total = 0;
 
     for (size_t k = 0, piece_end; (piece_end = scan_piece(run, k, p->grid.count)) > k;) {
         for (; k < piece_end; k++) {
             int64_t end_ms = plan_reference_ms(p, &p->grid, k);
             int64_t start_ms = ms_subtract(end_ms, p->range_ms);
+            struct span span;
 
             while (end < c->count && c->t_ms[end] <= end_ms)
                 end++;
             while (first < end && c->t_ms[first] <= start_ms)
                 first++;
-            run->windows.spans[k] = (struct span){(uint32_t)first, (uint32_t)end};
-            longest = end - first > longest ? end - first : longest;
+            span = (struct span){(uint32_t)first, (uint32_t)end};
+            if (p->extension != EXTENSION_NONE)
+                span = extended_span(c, first, end, start_ms, end_ms, run->ev, p);
+            run->windows.spans[k] = span;
+            total += span.end - span.first;
+            longest = span.end - span.first > longest ? span.end - span.first : longest;
         }
     }
     run->windows.longest = longest;
+    run->windows.total = total;
 }
 
 /* Prometheus's extrapolation: up to the window's border where that is at most 1.1 sample distances
@@ -81,6 +104,31 @@ static void rate_step_fill(const struct range_run *run, const struct column *c, 
         r->factor /= run->range_seconds;
 }
 
+static void rates_fill(struct windows *w, size_t k)
+{
+    const struct rate_step *s = &w->rate[k];
+    struct span span = w->spans[k];
+    bool two = span.end - span.first >= 2;
+    struct rate_column *r = &w->rates;
+
+    if (k == 0) {
+        r->sampled_least = (double)INFINITY;
+        r->reach_most = 0;
+    }
+    if (k % 64 == 0)
+        r->present[k / 64] = 0;
+    r->present[k / 64] |= (uint64_t)two << (k % 64);
+    r->first[k] = two ? span.first : 0;
+    r->last[k] = two ? span.end - 1 : 0;
+    r->factor[k] = two ? s->factor : 0;
+    r->sampled[k] = two ? s->sampled : 0;
+    r->reach[k] = two ? 1.001 * s->to_start : 0;
+    if (two && s->sampled < r->sampled_least)
+        r->sampled_least = s->sampled;
+    if (r->reach[k] > r->reach_most)
+        r->reach_most = r->reach[k];
+}
+
 enum err windows_prepare(struct range_run *run, const struct column *c, struct errinfo *ei)
 {
     struct windows *w = &run->windows;
@@ -99,8 +147,10 @@ enum err windows_prepare(struct range_run *run, const struct column *c, struct e
     spans_fill(run, c);
     if (run->function->needs_rate) {
         for (size_t k = 0, end; (end = scan_piece(run, k, run->plan->grid.count)) > k;) {
-            for (; k < end; k++)
+            for (; k < end; k++) {
                 rate_step_fill(run, c, k);
+                rates_fill(w, k);
+            }
         }
     }
     w->valid = run->failed == ERR_OK;

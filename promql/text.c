@@ -8,40 +8,14 @@
 #include <stdio.h>
 
 #include "base/float_text.h"
+#include "base/unicode.h"
 #include "engine/labels.h"
 #include "promql/ast.h"
 
 int32_t rune_decode(struct str text, unsigned *width)
 {
-    const uint8_t *p = (const uint8_t *)text.data;
-    unsigned need;
-    int32_t rune, smallest;
-
     *width = 0;
-    if (text.size == 0)
-        return RUNE_EOF;
-    *width = 1;
-    if (p[0] < 0x80)
-        return p[0];
-    if (p[0] >= 0xC2 && p[0] < 0xE0)
-        need = 2, rune = p[0] & 0x1F, smallest = 0x80;
-    else if (p[0] >= 0xE0 && p[0] < 0xF0)
-        need = 3, rune = p[0] & 0x0F, smallest = 0x800;
-    else if (p[0] >= 0xF0 && p[0] < 0xF5)
-        need = 4, rune = p[0] & 0x07, smallest = 0x10000;
-    else
-        return RUNE_ERROR;
-    if (text.size < need)
-        return RUNE_ERROR;
-    for (unsigned i = 1; i < need; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return RUNE_ERROR;
-        rune = rune << 6 | (p[i] & 0x3F);
-    }
-    if (rune < smallest || rune > 0x10FFFF || (rune >= 0xD800 && rune < 0xE000))
-        return RUNE_ERROR;
-    *width = need;
-    return rune;
+    return text.size == 0 ? RUNE_EOF : (int32_t)utf8_decode(text, width);
 }
 
 static unsigned rune_encode(int32_t rune, char *out)
@@ -276,7 +250,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-enum duration_fault { DURATION_OK, DURATION_MALFORMED, DURATION_UNKNOWN_UNIT, DURATION_RANGE };
+enum duration_fault { DURATION_OK, DURATION_MALFORMED, DURATION_UNKNOWN_UNIT, DURATION_TOO_LARGE };
 
 /* Takes one number with its unit off *rest. */
 static enum duration_fault duration_part_parse(struct str *rest, unsigned *rank, uint64_t *total,
@@ -303,7 +277,7 @@ static enum duration_fault duration_part_parse(struct str *rest, unsigned *rank,
     if (unit->rank <= *rank)
         return DURATION_MALFORMED;
     if (v > ((uint64_t)1 << 63) / unit->ns || *total + v * unit->ns > INT64_MAX)
-        return DURATION_RANGE;
+        return DURATION_TOO_LARGE;
     *rank = unit->rank;
     *total += v * unit->ns;
     rest->data += i;
@@ -316,7 +290,7 @@ static const char *duration_fault_text(enum duration_fault fault, struct str tex
 {
     const char *reason;
 
-    if (fault == DURATION_RANGE)
+    if (fault == DURATION_TOO_LARGE)
         return "duration out of range";
     if (fault == DURATION_UNKNOWN_UNIT)
         reason = arena_printf(arena, "unknown unit %s in duration %s", text_quote(unit, arena),

@@ -23,12 +23,23 @@ bool row_is_empty(const struct row *r, const struct grid *grid)
     return true;
 }
 
-uint64_t row_sample_count(const struct row *r, const struct grid *grid)
+size_t row_step_count(const struct row *r, const struct grid *grid)
 {
-    uint64_t n = 0;
+    size_t n = 0;
 
     for (size_t i = 0; i < grid_words(grid); i++)
-        n += (uint64_t)__builtin_popcountll(r->present[i]);
+        n += (size_t)__builtin_popcountll(r->present[i]);
+    return n;
+}
+
+uint64_t row_sample_count(const struct row *r, const struct grid *grid)
+{
+    uint64_t n = row_step_count(r, grid);
+
+    for (size_t k = 0; r->histogram != NULL && k < grid->count; k++) {
+        if (row_has(r, k) && r->histogram[k] != NULL)
+            n += histogram_weight(r->histogram[k]) - 1;
+    }
     return n;
 }
 
@@ -96,7 +107,11 @@ enum err vector_add_copy(struct vector *v, const struct row *row, struct errinfo
         return e;
     r->drop_name = row->drop_name;
     memcpy(r->present, row->present, grid_words(&v->grid) * sizeof *r->present);
-    return eval_copy(v->eval, r->value, row->value, v->grid.count, ei);
+    e = eval_copy(v->eval, r->value, row->value, v->grid.count, ei);
+    if (e == ERR_OK && row->histogram != NULL)
+        e = histograms_keep(v->eval, row->histogram, row->present, v->grid.count, &v->arena,
+                            &r->histogram, ei);
+    return e;
 }
 
 enum err vector_hold(struct vector *v, struct errinfo *ei)
@@ -114,22 +129,40 @@ enum err vector_hold(struct vector *v, struct errinfo *ei)
     return e;
 }
 
-/* Moves the samples of `from` into `to`. */
+/* The first step with a sample; SIZE_MAX when there is none. */
+static size_t row_first_step(const struct row *r, const struct grid *grid)
+{
+    for (size_t i = 0; i < grid_words(grid); i++) {
+        if (r->present[i] != 0)
+            return i * 64 + (size_t)__builtin_ctzll(r->present[i]);
+    }
+    return SIZE_MAX;
+}
+
+/* Moves the samples of `from` into `to`. Which of them began first decides, as in Prometheus,
+ * whether the name will be dropped. */
 static enum err row_join(struct eval *ev, struct row *to, const struct row *from,
-                         const struct grid *grid, struct errinfo *ei)
+                         const struct grid *grid, struct arena *arena, struct errinfo *ei)
 {
     enum err e = ERR_OK;
 
+    if (row_first_step(from, grid) < row_first_step(to, grid))
+        to->drop_name = from->drop_name;
     for (size_t i = 0; i < grid_words(grid); i++) {
         if (to->present[i] & from->present[i])
             return errinfo_set(ei, ERR_EXECUTION, 0,
                                "vector cannot contain metrics with the same labelset");
     }
+    if (from->histogram != NULL)
+        e = row_want_histograms(ev, to, grid, arena, ei);
     for (size_t i = 0, end; e == ERR_OK && i < grid->count; i = end) {
         e = eval_piece(ev, i, grid->count, &end, ei);
         for (size_t k = i; e == ERR_OK && k < end; k++) {
-            if (row_has(from, k))
-                row_set(to, k, from->value[k]);
+            if (!row_has(from, k))
+                continue;
+            row_set(to, k, from->value[k]);
+            if (to->histogram != NULL)
+                to->histogram[k] = row_histogram(from, k);
         }
     }
     return e;
@@ -160,7 +193,7 @@ enum err vector_merge(struct vector *v, struct errinfo *ei)
         if (e == ERR_OK && added)
             v->rows[kept++] = v->rows[i];
         else if (e == ERR_OK)
-            e = row_join(v->eval, &v->rows[index], &v->rows[i], &v->grid, ei);
+            e = row_join(v->eval, &v->rows[index], &v->rows[i], &v->grid, &v->arena, ei);
         if (e == ERR_OK)
             e = eval_tick(v->eval, 16, ei);
     }

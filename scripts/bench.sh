@@ -19,7 +19,7 @@ case ${1:-} in
     ;;
 esac
 if [ ${#program_of[@]} -eq 0 ]; then
-    echo "bench.sh: no benchmark is built yet: run make build" >&2
+    echo "bench.sh: no benchmark is built yet: run make bench" >&2
     exit 1
 fi
 [ $# -gt 0 ] || set -- "${known[@]}"

@@ -27,8 +27,9 @@ LIBRARY_FOLDERS = {
     "liburing.h": {"base"},
     "re2/": {"base"},
     "double-conversion/": {"base"},
+    "nettle/": {"base"},
     "microhttpd.h": {"api"},
-    "yaml.h": {"api"},
+    "yaml.h": {"api", "tools"},
     "roaring/": {"engine"},
     "curl/": {"tools", "bench"},
 }

@@ -186,7 +186,7 @@ static void add_gpu_series(struct fleet_template *t)
 {
     char device[16], gpu[4], bus[24];
 
-    for (uint8_t g = 0; g < GPU_COUNT; g++) {
+    for (unsigned g = 0; g < GPU_COUNT; g++) {
         snprintf(device, sizeof device, "nvidia%u", g);
         snprintf(gpu, sizeof gpu, "%u", g);
         snprintf(bus, sizeof bus, "00000000:%02X:00.0", 0x0f + 0x10 * g);
@@ -210,7 +210,7 @@ static void add_gpu_series(struct fleet_template *t)
 
             add_series(t, labels, sizeof labels / sizeof labels[0],
                        (struct series_shape){.model = (uint8_t)gpu_model(m),
-                                             .unit = g,
+                                             .unit = (uint8_t)g,
                                              .initial = m % 3 == 0 ? 0 : (int32_t)m * 97});
         }
     }
@@ -314,7 +314,7 @@ static void add_container_series(struct fleet_template *t)
 {
     char metric[48];
 
-    for (uint8_t c = 0; c < CONTAINER_COUNT; c++) {
+    for (unsigned c = 0; c < CONTAINER_COUNT; c++) {
         for (unsigned m = 0; m < CONTAINER_METRIC_COUNT; m++) {
             /* Shares as in the GPU profile: a third constant, counters, a few gauges. */
             static const enum value_model models[10] = {
@@ -343,7 +343,7 @@ static void add_container_series(struct fleet_template *t)
 
             add_series(t, labels, sizeof labels / sizeof labels[0],
                        (struct series_shape){.model = (uint8_t)models[m % 10],
-                                             .unit = c,
+                                             .unit = (uint8_t)c,
                                              .scale = 11,
                                              .initial = (int32_t)(m % 20)});
         }
@@ -606,6 +606,18 @@ static void fill_block(const struct fleet_nodes *n, uint32_t node, const struct 
     }
 }
 
+void fleet_nodes_churn(struct fleet_nodes *n, double churn_per_minute)
+{
+    n->options.churn_per_minute = churn_per_minute;
+}
+
+static bool is_rollout(const struct fleet_options *o, uint64_t scrape)
+{
+    return o->churn_per_minute > 0 &&
+           (o->churn_period_ms == 0 || (int64_t)scrape * o->interval_ms % o->churn_period_ms >=
+                                           o->churn_period_ms - o->churn_length_ms);
+}
+
 /* Ends some pods: their series get staleness markers under the old labels. Returns a mask of units
  * that were relabelled. */
 static uint32_t churn_pods(struct fleet_nodes *n, struct node_state *state)
@@ -668,7 +680,7 @@ size_t fleet_node_scrape(struct fleet_nodes *n, uint32_t index, const struct fle
         if (o->jitter_ms > 0)
             times[k] += (int64_t)random_below(state, 2 * o->jitter_ms + 1) - o->jitter_ms;
     }
-    if (state->scrape > 0 && o->churn_per_minute > 0)
+    if (state->scrape > 0 && is_rollout(o, state->scrape))
         ended = churn_pods(n, state);
     if (ended != 0) {
         uint64_t stale_bits = 0x7ff0000000000002U; /* Prometheus's staleness marker */

@@ -38,6 +38,8 @@ struct fleet_options {
     uint32_t jitter_ms;      /* each target's scrape moves by up to this, either way */
     bool target_offsets;     /* spread targets over the interval; false: all scrape at once */
     double churn_per_minute; /* pods (GPUs or containers) relabelled a minute, over all nodes */
+    /* Rollouts: pods are relabelled at the end of each period only, for so long. 0: always. */
+    int64_t churn_period_ms, churn_length_ms;
 };
 
 struct fleet_template; /* shared by all nodes, immutable */
@@ -52,6 +54,9 @@ MUST_USE enum err fleet_nodes_new(const struct fleet_template *t, const struct f
                                   uint32_t first_node, uint32_t count, struct fleet_nodes **out,
                                   struct errinfo *ei);
 void fleet_nodes_free(struct fleet_nodes *n);
+
+/* Sets churn_per_minute from the next scrape on. */
+void fleet_nodes_churn(struct fleet_nodes *n, double churn_per_minute);
 
 struct fleet_sample {
     struct bytes labels; /* remote write 1.0: the label fields of a TimeSeries message, tags

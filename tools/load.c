@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "base/thread.h"
+#include "engine/write.h"
 #include "tools/fleet_stream.h"
 #include "tools/load_options_internal.h"
 #include "tools/load_request.h"
@@ -27,7 +28,8 @@ enum { ANSWER_TEXT_MAX = 512, REFUSAL_TEXT_MAX = ANSWER_TEXT_MAX + 64, LATE_SCRA
 
 /* Relaxed everywhere: statistics. */
 struct load_totals {
-    _Atomic uint64_t samples, refused, failed, late, requests, retries, body_bytes, plain_bytes;
+    _Atomic uint64_t samples, refused, failed, late, stale, requests, retries, body_bytes,
+        plain_bytes;
 };
 
 struct load_run {
@@ -36,8 +38,9 @@ struct load_run {
     struct load_totals totals;
     pthread_barrier_t warm; /* all workers and the main thread, twice */
     uint64_t start_ns;
-    atomic_bool failed; /* a worker gave up; the first story is in `ei` */
-    struct mutex lock;  /* guards ei and refusal_text */
+    struct load_worker *workers; /* connection_count of them */
+    atomic_bool failed;          /* a worker gave up; the first story is in `ei` */
+    struct mutex lock;           /* guards ei and refusal_text */
     struct errinfo ei;
     char refusal_text[REFUSAL_TEXT_MAX];
     _Atomic uint32_t running;
@@ -61,6 +64,7 @@ struct load_worker {
     struct late_sample *late; /* ring in order of due_scrape */
     size_t late_count, late_capacity;
     uint64_t random;
+    _Atomic uint64_t scrape; /* relaxed: the one at hand; UINT64_MAX at the end */
 };
 
 static size_t on_answer(char *data, size_t size, size_t count, void *ctx)
@@ -150,6 +154,16 @@ static void count_answer(struct load_worker *w, long status, uint64_t sample_cou
         worker_fail(w, "HTTP %ld: %s", status, w->answer);
 }
 
+/* Why a request has to be sent again: what the server said, or that it says nothing. */
+static void retry_reason(struct load_worker *w, long status, char *out, size_t size)
+{
+    answer_cut(w->answer);
+    if (status == 0)
+        (void)snprintf(out, size, "%s: %s", w->run->options.url, w->answer); /* may cut */
+    else
+        (void)snprintf(out, size, "HTTP %ld: %s", status, w->answer);
+}
+
 static void request_send(struct load_worker *w)
 {
     struct load_totals *totals = &w->run->totals;
@@ -170,18 +184,22 @@ static void request_send(struct load_worker *w)
     atomic_fetch_add(&totals->body_bytes, body.size);
     atomic_fetch_add(&totals->plain_bytes, plain_size);
     for (;;) {
+        char reason[ANSWER_TEXT_MAX + 64];
         long status = post_once(w, body);
 
         if (status != 0 && status != 429 && status / 100 != 5) {
             count_answer(w, status, sample_count);
             break;
         }
+        retry_reason(w, status, reason, sizeof reason);
         if (clock_mono_ns() >= give_up_ns) {
             atomic_fetch_add(&totals->failed, sample_count);
-            worker_fail(w, "gave up after retries: HTTP %ld: %s", status, w->answer);
+            worker_fail(w, "gave up after retries: %s", reason);
             break;
         }
-        atomic_fetch_add(&totals->retries, 1);
+        if (atomic_fetch_add(&totals->retries, 1) == 0 && !w->run->options.quiet)
+            fprintf(stderr, "\nrimtool load: %s; trying again for %g s\n", reason,
+                    w->run->options.retry_seconds);
         pause_seconds(backoff);
         backoff = backoff * 2 < 5 ? backoff * 2 : 5;
     }
@@ -276,6 +294,8 @@ static void scrape_all(struct load_worker *w, uint64_t scrape)
             wait_for_turn(w, scrape, node);
         count = fleet_node_scrape(w->nodes, node, &samples);
         for (size_t i = 0; i < count && !atomic_load(&w->run->failed); i++) {
+            if (double_bits(samples[i].value) == STALE_NAN_BITS)
+                atomic_fetch_add(&w->run->totals.stale, 1);
             if (late_draw(w))
                 late_keep(w, &samples[i], scrape);
             else
@@ -289,19 +309,50 @@ static void scrape_all(struct load_worker *w, uint64_t scrape)
         late_send(w, scrape);
 }
 
+/* The clock of a receiver that takes the newest sample for now would leave a slow connection
+ * behind. */
+static void wait_for_others(struct load_worker *w, uint64_t scrape)
+{
+    const struct load_run *run = w->run;
+
+    atomic_store_explicit(&w->scrape, scrape, memory_order_relaxed);
+    for (uint32_t i = 0; run->options.lockstep_scrapes > 0 && i < run->options.connection_count;) {
+        uint64_t other = atomic_load_explicit(&run->workers[i].scrape, memory_order_relaxed);
+
+        if (other >= scrape || scrape - other <= run->options.lockstep_scrapes ||
+            atomic_load(&run->failed))
+            i++;
+        else
+            pause_seconds(0.0005);
+    }
+}
+
+/* Scrapes [first, end), or as many as the time allows. */
+static void scrape_range(struct load_worker *w, uint64_t first, uint64_t end)
+{
+    const struct load_run *run = w->run;
+    uint64_t for_ns = (uint64_t)(run->options.for_seconds * 1e9);
+
+    for (uint64_t scrape = first; scrape < end; scrape++) {
+        if (for_ns > 0 && clock_mono_ns() - run->start_ns >= for_ns)
+            break;
+        wait_for_others(w, scrape);
+        scrape_all(w, scrape);
+    }
+}
+
 static void *worker_main(void *arg)
 {
     struct load_worker *w = arg;
     struct load_run *run = w->run;
-    uint64_t scrape = 0;
+    uint64_t warm = run->options.warmup_scrapes;
 
-    for (; scrape < run->options.warmup_scrapes; scrape++)
-        scrape_all(w, scrape);
+    scrape_range(w, 0, warm);
     (void)pthread_barrier_wait(&run->warm);
     (void)pthread_barrier_wait(&run->warm);
-    for (; scrape < run->options.warmup_scrapes + run->options.scrape_count; scrape++)
-        scrape_all(w, scrape);
+    scrape_range(w, warm, warm + run->options.scrape_count);
     late_send(w, UINT64_MAX);
+    atomic_store_explicit(&w->scrape, UINT64_MAX, memory_order_relaxed);
     atomic_fetch_sub(&run->running, 1);
     return NULL;
 }
@@ -397,6 +448,7 @@ static void summary_print(const struct load_run *run, uint64_t samples, double s
     printf("samples_refused %" PRIu64 "\n", atomic_load(&t->refused));
     printf("samples_failed %" PRIu64 "\n", atomic_load(&t->failed));
     printf("samples_late %" PRIu64 "\n", atomic_load(&t->late));
+    printf("samples_stale %" PRIu64 "\n", atomic_load(&t->stale));
     printf("requests %" PRIu64 "\n", atomic_load(&t->requests));
     printf("retries %" PRIu64 "\n", atomic_load(&t->retries));
     printf("seconds %.3f\n", seconds);
@@ -424,8 +476,11 @@ static enum err load_run_all(struct load_run *run, struct errinfo *ei)
     struct load_worker *workers = calloc(o->connection_count, sizeof *workers);
     struct process_usage before = {0}, after = {0};
     uint64_t warm_ns, warm_samples;
-    enum err e = workers == NULL ? errinfo_set(ei, ERR_NOMEM, 0, "connections") : ERR_OK;
+    enum err e = ERR_OK;
 
+    if (workers == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "connections");
+    run->workers = workers;
     for (uint32_t i = 0; e == ERR_OK && i < o->connection_count; i++)
         e = worker_init(&workers[i], run, i, ei);
     if (e != ERR_OK)
@@ -435,7 +490,7 @@ static enum err load_run_all(struct load_run *run, struct errinfo *ei)
     for (uint32_t i = 0; i < o->connection_count; i++) {
         if (thread_start(&workers[i].thread, "load", worker_main, &workers[i], ei) != ERR_OK) {
             fprintf(stderr, "rimtool load: %s\n", ei->message);
-            exit(1); /* the others wait at the barrier for good */
+            exit(1); /* NOLINT(concurrency-mt-unsafe): the others wait at the barrier for good */
         }
     }
     (void)pthread_barrier_wait(&run->warm);
@@ -454,7 +509,7 @@ static enum err load_run_all(struct load_run *run, struct errinfo *ei)
     if (atomic_load(&run->failed))
         e = errinfo_set(ei, run->ei.code, 0, "%s", run->ei.message);
 out:
-    for (uint32_t i = 0; workers != NULL && i < o->connection_count; i++)
+    for (uint32_t i = 0; i < o->connection_count; i++)
         worker_done(&workers[i]);
     free(workers);
     return e;

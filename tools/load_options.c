@@ -25,6 +25,8 @@ static void usage(FILE *f)
         "  --jitter MS           each target's scrape moves by up to this (0)\n"
         "  --aligned             all targets scrape at the same instant\n"
         "  --churn N             pods relabelled a minute, old series get staleness markers (0)\n"
+        "  --churn-every MINUTES only at the end of every so many minutes of data (0: always)\n"
+        "  --churn-for MINUTES   ... for so long (10)\n"
         "  --late SHARE          share of samples sent two scrapes late, 0..1 (0)\n"
         "  --protocol 1.0|2.0    remote write version (1.0)\n"
         "  --compression NAME    snappy or zstd (snappy)\n"
@@ -34,6 +36,8 @@ static void usage(FILE *f)
         "  --pid PID             server's process: adds CPU per sample and memory per series\n"
         "  --settle SECONDS      wait before the last look at the server (0)\n"
         "  --retry-for SECONDS   repeat requests that get 5xx, 429 or no answer (60)\n"
+        "  --for SECONDS         end after that time, with the scrape at hand\n"
+        "  --lockstep SCRAPES    no connection is further ahead of the slowest one (no limit)\n"
         "  --quiet               no progress line\n",
         f);
 }
@@ -69,6 +73,8 @@ enum option_id {
     OPTION_JITTER,
     OPTION_ALIGNED,
     OPTION_CHURN,
+    OPTION_CHURN_EVERY,
+    OPTION_CHURN_FOR,
     OPTION_LATE,
     OPTION_PROTOCOL,
     OPTION_COMPRESSION,
@@ -78,6 +84,8 @@ enum option_id {
     OPTION_PID,
     OPTION_SETTLE,
     OPTION_RETRY,
+    OPTION_FOR,
+    OPTION_LOCKSTEP,
     OPTION_QUIET,
     OPTION_HELP,
 };
@@ -94,6 +102,8 @@ static const struct option long_options[] = {
     {"jitter", required_argument, NULL, OPTION_JITTER},
     {"aligned", no_argument, NULL, OPTION_ALIGNED},
     {"churn", required_argument, NULL, OPTION_CHURN},
+    {"churn-every", required_argument, NULL, OPTION_CHURN_EVERY},
+    {"churn-for", required_argument, NULL, OPTION_CHURN_FOR},
     {"late", required_argument, NULL, OPTION_LATE},
     {"protocol", required_argument, NULL, OPTION_PROTOCOL},
     {"compression", required_argument, NULL, OPTION_COMPRESSION},
@@ -103,6 +113,8 @@ static const struct option long_options[] = {
     {"pid", required_argument, NULL, OPTION_PID},
     {"settle", required_argument, NULL, OPTION_SETTLE},
     {"retry-for", required_argument, NULL, OPTION_RETRY},
+    {"for", required_argument, NULL, OPTION_FOR},
+    {"lockstep", required_argument, NULL, OPTION_LOCKSTEP},
     {"quiet", no_argument, NULL, OPTION_QUIET},
     {"help", no_argument, NULL, OPTION_HELP},
     {NULL, 0, NULL, 0},
@@ -156,6 +168,14 @@ static bool option_apply(struct load_options *o, enum option_id id, const char *
     case OPTION_CHURN:
         good = number_parse(text, 0, 1e9, &o->fleet.churn_per_minute);
         break;
+    case OPTION_CHURN_EVERY:
+        good = number_parse(text, 0, 1e6, &v);
+        o->fleet.churn_period_ms = (int64_t)(v * 60000);
+        break;
+    case OPTION_CHURN_FOR:
+        good = number_parse(text, 0, 1e6, &v);
+        o->fleet.churn_length_ms = (int64_t)(v * 60000);
+        break;
     case OPTION_LATE:
         good = number_parse(text, 0, 1, &o->late_share);
         break;
@@ -189,6 +209,13 @@ static bool option_apply(struct load_options *o, enum option_id id, const char *
     case OPTION_RETRY:
         good = number_parse(text, 0, 1e6, &o->retry_seconds);
         break;
+    case OPTION_FOR:
+        good = number_parse(text, 0, 1e6, &o->for_seconds);
+        break;
+    case OPTION_LOCKSTEP:
+        good = number_parse(text, 1, 1e9, &v);
+        o->lockstep_scrapes = (uint64_t)v;
+        break;
     case OPTION_QUIET:
         o->quiet = true;
         break;
@@ -205,15 +232,19 @@ int load_options_parse(int argc, char **argv, struct load_options *o)
 
     *o = (struct load_options){
         .url = "http://127.0.0.1:9440/api/v1/write",
-        .fleet = {.seed = 1, .node_count = 100, .interval_ms = 15000, .target_offsets = true},
+        .fleet = {.seed = 1,
+                  .node_count = 100,
+                  .interval_ms = 15000,
+                  .target_offsets = true,
+                  .churn_length_ms = 600000},
         .connection_count = 2,
         .batch_size = 2000,
         .scrape_count = 20,
         .retry_seconds = 60,
     };
     optind = 1;
-    while ((id = getopt_long(argc, argv, "", long_options, &index)) !=
-           -1) { /* NOLINT(concurrency-mt-unsafe): no threads yet */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
+    while ((id = getopt_long(argc, argv, "", long_options, &index)) != -1) {
         if (id == OPTION_HELP) {
             usage(stdout);
             return 0;

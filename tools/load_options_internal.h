@@ -19,6 +19,8 @@ struct load_options {
     bool realtime, quiet;
     int64_t server_pid; /* 0: not given */
     double retry_seconds, settle_seconds;
+    double for_seconds;        /* 0: until all scrapes are sent */
+    uint64_t lockstep_scrapes; /* 0: connections do not wait for each other */
 };
 
 /* Fills *o with defaults and what the arguments say; strings are borrowed from argv. Returns -1 to

@@ -6,15 +6,18 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/thread.h"
+#include "tools/data_dir_internal.h"
 #include "tools/promqltest_internal.h"
 #include "tools/tools_internal.h"
 
-enum { SCRIPT_BYTES_MAX = 64 << 20 };
+enum { SCRIPT_BYTES_MAX = 64 << 20, THREADS_MAX = 64, HELPER_QUEUE_LIMIT = 64 };
 
 struct totals {
     size_t passed, failed, skipped;
@@ -23,14 +26,21 @@ struct totals {
 
 struct options {
     bool experimental;
+    bool aged;
+    uint64_t thread_count; /* of the queries that are compared; 0: not given */
+    struct thread_pool *helpers;
 };
 
 static void usage(FILE *f)
 {
-    fputs("usage: rimtool promqltest [--experimental] PATH...\n"
-          "Runs scripts in Prometheus's test language; a folder stands for its *.test files.\n\n"
-          "  --experimental   enable experimental functions\n",
-          f);
+    fputs(
+        "usage: rimtool promqltest [--experimental] [--aged] [--threads N] PATH...\n"
+        "Runs scripts in Prometheus's test language; a folder stands for its *.test files.\n\n"
+        "  --experimental   enable every experimental part of the language\n"
+        "  --aged           run every query also on a second store, whose samples are sealed,\n"
+        "                   flushed and merged: the same answer to the last bit\n"
+        "  --threads N      run every query also with N threads: the same answer to the last bit\n",
+        f);
 }
 
 static void tell(const struct errinfo *ei)
@@ -51,13 +61,48 @@ static void eval_report(const struct script *script, const struct command *c,
                (const char *)w->data);
 }
 
-static void run_eval(const struct script *script, const struct command *c, struct store *store,
+/* A script's stores: `twin` is aged; without that option only `store` is open. */
+struct stores {
+    struct store store, twin;
+};
+
+static enum err stores_open(struct stores *s, const struct options *options, struct errinfo *ei)
+{
+    enum err e = store_open(&s->store, false, ei);
+
+    s->twin = (struct store){.engine = NULL};
+    return e == ERR_OK && options->aged ? store_open(&s->twin, true, ei) : e;
+}
+
+static void stores_close(struct stores *s)
+{
+    store_close(&s->store);
+    store_close(&s->twin);
+}
+
+static enum err stores_load(struct stores *s, const struct load_command *c,
+                            const struct options *options, struct errinfo *ei)
+{
+    enum err e = store_load(&s->store, c, ei);
+
+    return e == ERR_OK && options->aged ? store_load(&s->twin, c, ei) : e;
+}
+
+static void run_eval(const struct script *script, const struct command *c, struct stores *stores,
                      const struct options *options, struct totals *totals)
 {
-    struct eval_context ctx = {store, options->experimental};
+    struct eval_context ctx = {
+        .store = &stores->store,
+        .experimental = options->experimental,
+        .helpers = options->helpers,
+        .helper_count = options->helpers != NULL ? (uint32_t)options->thread_count - 1 : 0};
     enum eval_outcome outcome;
     struct byte_writer w;
 
+    if (options->aged)
+        ctx.twin = &stores->twin;
+    else if (options->helpers != NULL)
+        ctx.twin = &stores->store;
     writer_init(&w);
     outcome = eval_run(&ctx, &c->u.eval, &w);
     totals->passed += outcome == EVAL_PASSED;
@@ -71,28 +116,28 @@ static void run_eval(const struct script *script, const struct command *c, struc
 static enum err script_run(const struct script *script, const struct options *options,
                            struct totals *totals, struct errinfo *ei)
 {
-    struct store store;
-    enum err e = store_open(&store, ei);
+    struct stores stores;
+    enum err e = stores_open(&stores, options, ei);
 
     for (size_t i = 0; e == ERR_OK && i < script->command_count; i++) {
         const struct command *c = &script->commands[i];
 
         switch (c->kind) {
         case COMMAND_CLEAR:
-            store_close(&store);
-            e = store_open(&store, ei);
+            stores_close(&stores);
+            e = stores_open(&stores, options, ei);
             break;
         case COMMAND_LOAD:
-            e = store_load(&store, &c->u.load, ei);
+            e = stores_load(&stores, &c->u.load, options, ei);
             break;
         case COMMAND_EVAL:
-            run_eval(script, c, &store, options, totals);
+            run_eval(script, c, &stores, options, totals);
             break;
         }
         if (e != ERR_OK)
             errinfo_prefix(ei, "%s:%u", script->path, c->line);
     }
-    store_close(&store);
+    stores_close(&stores);
     return e;
 }
 
@@ -195,29 +240,56 @@ static void run_path(const char *path, const struct options *options, struct tot
         run_file(path, options, totals);
 }
 
+/* -1: go on; else the exit code. */
+static int options_parse(int argc, char **argv, struct options *o)
+{
+    static const struct option long_options[] = {{"experimental", no_argument, NULL, 'e'},
+                                                 {"aged", no_argument, NULL, 'a'},
+                                                 {"threads", required_argument, NULL, 't'},
+                                                 {"help", no_argument, NULL, 'h'},
+                                                 {NULL, 0, NULL, 0}};
+    int id;
+
+    optind = 1;
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
+    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
+        if (id == 'h') {
+            usage(stdout);
+            return 0;
+        }
+        if (id == '?')
+            return 2; /* getopt has said why */
+        o->experimental |= id == 'e';
+        o->aged |= id == 'a';
+        if (id == 't' && !tool_number_parse(optarg, 1, THREADS_MAX, &o->thread_count)) {
+            fprintf(stderr, "rimtool promqltest: bad value \"%s\" for --threads\n", optarg);
+            return 2;
+        }
+    }
+    if (optind < argc)
+        return -1;
+    usage(stderr);
+    return 2;
+}
+
 int tool_promqltest(int argc, char **argv)
 {
     struct options options = {.experimental = false};
     struct totals totals = {0};
-    int first = 1;
+    struct errinfo ei = {0};
+    int code = options_parse(argc, argv, &options);
 
-    for (; first < argc && strncmp(argv[first], "--", 2) == 0; first++) {
-        if (strcmp(argv[first], "--help") == 0) {
-            usage(stdout);
-            return 0;
-        }
-        if (strcmp(argv[first], "--experimental") != 0) {
-            fprintf(stderr, "rimtool promqltest: unknown option %s\n", argv[first]);
-            return 2;
-        }
-        options.experimental = true;
-    }
-    if (first >= argc) {
-        usage(stderr);
+    if (code >= 0)
+        return code;
+    if (options.thread_count > 1 &&
+        thread_pool_new("promqltest", (uint32_t)options.thread_count - 1, HELPER_QUEUE_LIMIT,
+                        &options.helpers, &ei) != ERR_OK) {
+        tell(&ei);
         return 2;
     }
-    for (int i = first; i < argc; i++)
+    for (int i = optind; i < argc; i++)
         run_path(argv[i], &options, &totals);
+    thread_pool_free(options.helpers);
     printf("%zu passed, %zu failed, %zu skipped\n", totals.passed, totals.failed, totals.skipped);
     if (totals.broken)
         return 2;

@@ -1,8 +1,9 @@
 /*
  * Results and annotations against what a script expects, by the rules of Prometheus's harness:
  * values agree within a relative 1e-6 of each other, NaN equals NaN, staleness markers only
- * themselves; matrices must be sorted; `expect warn` and `expect info` account for every annotation
- * of their kind.
+ * themselves; histograms agree in layout, empty buckets left out, and value by value, their hints
+ * only where one is expected; matrices must be sorted; `expect warn` and `expect info` account for
+ * every annotation of their kind.
  */
 #include <float.h>
 #include <inttypes.h>
@@ -11,6 +12,7 @@
 
 #include "base/float_text.h"
 #include "engine/write.h"
+#include "promql/histogram_text.h"
 #include "tools/promqltest_internal.h"
 
 static bool values_agree(double expected, double got)
@@ -29,6 +31,47 @@ static bool values_agree(double expected, double got)
     if (expected == 0 || got == 0 || sum < DBL_MIN)
         return difference < epsilon * DBL_MIN;
     return difference / fmin(sum, DBL_MAX) < epsilon;
+}
+
+static bool sides_agree(const struct histogram_side *expected, const struct histogram_side *got)
+{
+    if (!histogram_spans_equal(expected, got))
+        return false;
+    for (size_t i = 0; i < expected->bucket_count; i++) {
+        if (!values_agree(expected->buckets[i], got->buckets[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Empty buckets do not count; the hint does where the script gives one. */
+static bool histograms_agree(const struct point_histogram *expected, const struct histogram *got)
+{
+    struct histogram x, y;
+    struct arena arena;
+    bool agree = false;
+
+    arena_init(&arena, NULL);
+    if (histogram_copy(&expected->value, &arena, &x) == ERR_OK &&
+        histogram_copy(got, &arena, &y) == ERR_OK && histogram_compact(&x, &arena) == ERR_OK &&
+        histogram_compact(&y, &arena) == ERR_OK)
+        agree = x.schema == y.schema && values_agree(x.count, y.count) &&
+                values_agree(x.sum, y.sum) &&
+                (!histogram_is_custom(&x) || histogram_bounds_equal(&x, &y)) &&
+                x.zero_threshold == y.zero_threshold && values_agree(x.zero_count, y.zero_count) &&
+                sides_agree(&x.positive, &y.positive) && sides_agree(&x.negative, &y.negative) &&
+                (!expected->has_hint || x.hint == y.hint);
+    arena_done(&arena);
+    return agree;
+}
+
+/* Point `i` of an expectation, which is not omitted. */
+static bool points_agree(const struct sequence *expected, size_t i, double value,
+                         const struct histogram *histogram)
+{
+    if (expected->kinds[i] == POINT_HISTOGRAM)
+        return histogram != NULL && histograms_agree(expected->histograms[i], histogram);
+    return histogram == NULL && values_agree(expected->values[i], value);
 }
 
 static void print_value(struct byte_writer *w, double v)
@@ -60,19 +103,31 @@ struct points {
     size_t series;
 };
 
+/* A value of a result. */
+struct cell {
+    int64_t t_ms;
+    double value;
+    const struct histogram *histogram; /* NULL: a float */
+};
+
 /* Point `i` of at most points_limit(); false where it is absent. */
-static bool points_get(const struct points *p, size_t i, int64_t *t_ms, double *value)
+static bool points_get(const struct points *p, size_t i, struct cell *out)
 {
     const struct promql_result *r = p->result;
+    const struct result_series *row = &r->series[p->series];
 
     if (r->raw != NULL) {
-        *t_ms = r->raw[p->series].t_ms[i];
-        *value = r->raw[p->series].value[i];
+        const struct column *c = &r->raw[p->series];
+
+        *out =
+            (struct cell){c->t_ms[i], c->value[i], c->histogram != NULL ? c->histogram[i] : NULL};
         return true;
     }
-    *t_ms = r->start_ms + (int64_t)i * r->step_ms;
-    *value = r->series[p->series].value[i];
-    return result_point_present(&r->series[p->series], i);
+    if (!result_point_present(row, i))
+        return false;
+    *out = (struct cell){r->start_ms + (int64_t)i * r->step_ms, row->value[i],
+                         result_point_histogram(row, i)};
+    return true;
 }
 
 static size_t points_limit(const struct points *p)
@@ -80,17 +135,24 @@ static size_t points_limit(const struct points *p)
     return p->result->raw != NULL ? p->result->raw[p->series].count : p->result->step_count;
 }
 
+static void print_cell(struct byte_writer *w, double value, const struct histogram *h)
+{
+    if (h != NULL)
+        histogram_write_script(w, h);
+    else
+        print_value(w, value);
+}
+
 static void print_points(struct byte_writer *w, const struct points *p)
 {
-    int64_t t_ms;
-    double value;
-
     for (size_t i = 0; i < points_limit(p); i++) {
-        if (!points_get(p, i, &t_ms, &value))
+        struct cell cell;
+
+        if (!points_get(p, i, &cell))
             continue;
         writer_printf(w, " ");
-        print_value(w, value);
-        writer_printf(w, "@%" PRId64, t_ms);
+        print_cell(w, cell.value, cell.histogram);
+        writer_printf(w, "@%" PRId64, cell.t_ms);
     }
 }
 
@@ -100,6 +162,8 @@ static void print_expected_points(struct byte_writer *w, const struct sequence *
         writer_printf(w, " ");
         if (s->kinds[i] == POINT_OMITTED)
             writer_printf(w, "_");
+        else if (s->kinds[i] == POINT_HISTOGRAM)
+            histogram_write_script(w, &s->histograms[i]->value);
         else
             print_value(w, s->values[i]);
     }
@@ -166,8 +230,7 @@ static bool compare_row(const struct eval_command *c, const struct expected_seri
 {
     const struct sequence *want = &x->line.points;
     size_t limit = points_limit(got), next = 0;
-    int64_t t_ms = 0;
-    double value = 0;
+    struct cell cell = {0};
 
     for (size_t i = 0; i < want->count; i++) {
         int64_t want_t_ms = c->start_ms + (int64_t)i * c->step_ms;
@@ -176,17 +239,17 @@ static bool compare_row(const struct eval_command *c, const struct expected_seri
             return fail_series(report, "more points expected than the range has", x, got);
         if (want->kinds[i] == POINT_OMITTED)
             continue;
-        while (next < limit && !points_get(got, next, &t_ms, &value))
+        while (next < limit && !points_get(got, next, &cell))
             next++;
         if (next == limit)
             return fail_series(report, "too few points", x, got);
         next++;
-        if (t_ms != want_t_ms)
+        if (cell.t_ms != want_t_ms)
             return fail_series(report, "timestamps differ", x, got);
-        if (!values_agree(want->values[i], value))
+        if (!points_agree(want, i, cell.value, cell.histogram))
             return fail_series(report, "values differ", x, got);
     }
-    while (next < limit && !points_get(got, next, &t_ms, &value))
+    while (next < limit && !points_get(got, next, &cell))
         next++;
     return next == limit || fail_series(report, "too many points", x, got);
 }
@@ -259,8 +322,9 @@ static bool compare_vector(const struct eval_command *c, const struct promql_res
     for (size_t i = 0; i < r->series_count; i++) {
         const struct expected_series *x;
         struct points got = {r, i};
+        struct cell cell;
 
-        if (!result_point_present(&r->series[i], step))
+        if (!points_get(&got, step, &cell))
             continue;
         position++;
         x = expected_find(c, &r->series[i].labels);
@@ -268,7 +332,7 @@ static bool compare_vector(const struct eval_command *c, const struct promql_res
             return fail_unexpected(report, r, i);
         if (ordered && x->position != position)
             return fail_series(report, "another position in the order", x, &got);
-        if (!values_agree(x->line.points.values[0], r->series[i].value[step]))
+        if (!points_agree(&x->line.points, 0, cell.value, cell.histogram))
             return fail_series(report, "values differ", x, &got);
     }
     return check_missing(c, r, step == 0 ? present_at_first : present_at_middle, report);

@@ -6,7 +6,7 @@
  * and each of these, where its result is a vector or scalar, once more as a range query of three
  * steps whose middle step must give the same.
  *
- * What needs a left-out series, a histogram, or language that is refused by name is skipped.
+ * What needs language that is switched off or refused by name is skipped.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,7 +38,6 @@ struct eval_state {
 struct walk_item {
     struct node *node;
     bool in_subquery;
-    bool start_timestamps; /* the argument of a function that uses them */
 };
 struct walk {
     struct walk_item *items;
@@ -47,7 +46,7 @@ struct walk {
     bool failed;
 };
 
-static void walk_push(struct walk *w, struct node *n, bool in_subquery, bool start_timestamps)
+static void walk_push(struct walk *w, struct node *n, bool in_subquery)
 {
     if (w->count == w->capacity) {
         size_t wanted = w->capacity == 0 ? 64 : w->capacity * 2;
@@ -58,13 +57,7 @@ static void walk_push(struct walk *w, struct node *n, bool in_subquery, bool sta
         w->count = w->items == NULL ? 0 : w->count;
     }
     if (!w->failed)
-        w->items[w->count++] = (struct walk_item){n, in_subquery, start_timestamps};
-}
-
-static bool uses_start_timestamps(const struct promql_function *f)
-{
-    return f->id == FUNCTION_RATE || f->id == FUNCTION_IRATE || f->id == FUNCTION_INCREASE ||
-           f->id == FUNCTION_RESETS || f->id == FUNCTION_START_TIMESTAMP;
+        w->items[w->count++] = (struct walk_item){n, in_subquery};
 }
 
 /* Takes the next node off and puts its children on. */
@@ -82,89 +75,57 @@ static bool walk_next(struct walk *w, struct walk_item *out)
     case NODE_SELECTOR:
         break;
     case NODE_MATRIX:
-        walk_push(w, n->u.matrix.selector, out->in_subquery, out->start_timestamps);
+        walk_push(w, n->u.matrix.selector, out->in_subquery);
         break;
     case NODE_SUBQUERY:
-        walk_push(w, n->u.subquery.expr, true, false);
+        walk_push(w, n->u.subquery.expr, true);
         break;
     case NODE_UNARY:
-        walk_push(w, n->u.unary.expr, out->in_subquery, false);
+        walk_push(w, n->u.unary.expr, out->in_subquery);
         break;
     case NODE_BINARY:
-        walk_push(w, n->u.binary.lhs, out->in_subquery, false);
-        walk_push(w, n->u.binary.rhs, out->in_subquery, false);
+        walk_push(w, n->u.binary.lhs, out->in_subquery);
+        walk_push(w, n->u.binary.rhs, out->in_subquery);
         break;
     case NODE_AGGREGATE:
-        walk_push(w, n->u.aggregate.expr, out->in_subquery, false);
+        walk_push(w, n->u.aggregate.expr, out->in_subquery);
         if (n->u.aggregate.param != NULL)
-            walk_push(w, n->u.aggregate.param, out->in_subquery, false);
+            walk_push(w, n->u.aggregate.param, out->in_subquery);
         break;
     case NODE_CALL:
         for (size_t i = 0; i < n->u.call.arg_count; i++)
-            walk_push(w, n->u.call.args[i], out->in_subquery,
-                      uses_start_timestamps(n->u.call.function));
+            walk_push(w, n->u.call.args[i], out->in_subquery);
         break;
     case NODE_PAREN:
-        walk_push(w, n->u.paren, out->in_subquery, out->start_timestamps);
+        walk_push(w, n->u.paren, out->in_subquery);
         break;
     }
     return true;
 }
 
-static bool selector_matches(const struct node *n, const struct labels *labels)
+/* All switches of the language, or none. */
+static struct promql_parse_options language_options(bool experimental)
 {
-    for (size_t i = 0; i < n->u.selector.matcher_count; i++) {
-        const struct matcher *m = &n->u.selector.matchers[i];
-
-        if (!matcher_matches(m, labels_get(labels, m->name)))
-            return false;
-    }
-    return true;
-}
-
-/* Why a selector cannot be answered; NULL when it can. */
-static const char *selector_obstacle(const struct store *s, const struct walk_item *item)
-{
-    for (size_t i = 0; i < s->left_out_count; i++) {
-        const struct left_out *x = &s->left_out[i];
-
-        if (x->only_start_timestamps && !item->start_timestamps)
-            continue;
-        if (selector_matches(item->node, &x->labels))
-            return x->only_start_timestamps ? "start timestamps are not stored"
-                                            : "selects a native histogram";
-    }
-    return NULL;
-}
-
-static const char *expression_obstacle(struct eval_state *s)
-{
-    struct walk w = {.arena = &s->arena};
-    struct walk_item item;
-    const char *obstacle = NULL;
-
-    walk_push(&w, s->expr->root, false, false);
-    while (obstacle == NULL && walk_next(&w, &item)) {
-        if (item.node->kind == NODE_SELECTOR)
-            obstacle = selector_obstacle(s->ctx->store, &item);
-    }
-    return w.failed ? "out of memory" : obstacle;
-}
-
-static bool expects_histogram(const struct eval_command *c)
-{
-    for (size_t i = 0; i < c->series_count; i++) {
-        if (c->series[i].line.points.has_histogram)
-            return true;
-    }
-    return false;
+    return (struct promql_parse_options){.experimental_functions = experimental,
+                                         .extended_range_selectors = experimental,
+                                         .binop_fill_modifiers = experimental};
 }
 
 static enum err parse(struct eval_state *s, bool experimental, struct errinfo *ei)
 {
-    struct promql_parse_options options = {.experimental_functions = experimental};
+    struct promql_parse_options options = language_options(experimental);
 
     return promql_parse(s->command->expr, &options, &s->arena, &s->expr, ei);
+}
+
+/* True for what is right, built or not, once all switches are on. */
+static bool is_experimental(struct eval_state *s)
+{
+    enum err e = parse(s, true, NULL);
+
+    promql_expr_done(s->expr);
+    s->expr = NULL;
+    return e == ERR_OK || e == ERR_UNSUPPORTED;
 }
 
 /* Why the eval is skipped, in the arena; NULL when it is to run. Parses the expression; one that is
@@ -172,19 +133,18 @@ static enum err parse(struct eval_state *s, bool experimental, struct errinfo *e
 static const char *find_obstacle(struct eval_state *s)
 {
     struct errinfo ei = {0};
-    enum err e;
+    enum err e = parse(s, s->ctx->experimental, &ei);
 
-    if (expects_histogram(s->command))
-        return "expects a native histogram";
-    e = parse(s, s->ctx->experimental, &ei);
-    if (e == ERR_OK)
-        return expression_obstacle(s);
-    if (e == ERR_INVALID && !s->ctx->experimental && parse(s, true, NULL) == ERR_OK) {
-        promql_expr_done(s->expr);
-        s->expr = NULL;
+    if (e == ERR_INVALID && !s->ctx->experimental && is_experimental(s))
         return "needs --experimental";
-    }
     return e == ERR_UNSUPPORTED ? arena_printf(&s->arena, "%s", ei.message) : NULL;
+}
+
+/* What looks at the whole query's bounds, which no @ changes. */
+static bool looks_at_query(enum function_id id)
+{
+    return id == FUNCTION_START || id == FUNCTION_END || id == FUNCTION_RANGE ||
+           id == FUNCTION_STEP;
 }
 
 static bool looks_at_time(enum function_id id)
@@ -194,20 +154,16 @@ static bool looks_at_time(enum function_id id)
     case FUNCTION_DAY_OF_MONTH:
     case FUNCTION_DAY_OF_WEEK:
     case FUNCTION_DAY_OF_YEAR:
-    case FUNCTION_END:
     case FUNCTION_HOUR:
     case FUNCTION_MINUTE:
     case FUNCTION_MONTH:
     case FUNCTION_PREDICT_LINEAR:
-    case FUNCTION_RANGE:
-    case FUNCTION_START:
-    case FUNCTION_STEP:
     case FUNCTION_TIME:
     case FUNCTION_TIMESTAMP:
     case FUNCTION_YEAR:
         return true;
     default:
-        return false;
+        return looks_at_query(id);
     }
 }
 
@@ -227,8 +183,10 @@ static bool pin_time(struct eval_state *s, int64_t time_ms)
     struct walk_item item;
     bool pinned = true;
 
-    walk_push(&w, s->expr->root, false, false);
+    walk_push(&w, s->expr->root, false);
     while (walk_next(&w, &item)) {
+        if (item.node->kind == NODE_CALL && looks_at_query(item.node->u.call.function->id))
+            pinned = false;
         if (item.in_subquery)
             continue;
         if (item.node->kind == NODE_SELECTOR)
@@ -267,32 +225,42 @@ struct run {
     struct promql_handle *handle;
     struct errinfo ei;
     enum err e;
+    const char *twin_differs; /* in what the twin's answer does; NULL: in nothing */
 };
 
-static void run_query(struct run *run, const struct eval_state *s, struct str text, bool is_range,
-                      int64_t start_ms, int64_t end_ms, int64_t step_ms)
+/* When a query is evaluated. */
+struct times {
+    bool is_range;
+    int64_t start_ms, end_ms, step_ms;
+};
+
+/* Without helpers on the store, with them on its twin. */
+static void run_query_on(struct run *run, const struct eval_state *s, struct str text,
+                         const struct times *times, bool is_twin)
 {
     const struct promql_settings settings = {
         .lookback_delta_ms = LOOKBACK_MS,
         .default_step_ms = MINUTE_MS,
         .max_samples = MAX_SAMPLES,
         .max_memory_bytes = QUERY_MEMORY_BYTES,
-        .experimental_functions = s->ctx->experimental,
+        .language = language_options(s->ctx->experimental),
         .delayed_name_removal = true,
+        .start_timestamps = true,
+        .helpers = is_twin ? s->ctx->helpers : NULL,
+        .helper_count = is_twin ? s->ctx->helper_count : 0,
     };
     struct promql_query query = {
-        .engine = s->ctx->store->engine,
+        .engine = is_twin ? s->ctx->twin->engine : s->ctx->store->engine,
         .settings = &settings,
         .text = text,
-        .is_range = is_range,
-        .start_ms = start_ms,
-        .end_ms = end_ms,
-        .step_ms = step_ms,
+        .is_range = times->is_range,
+        .start_ms = times->start_ms,
+        .end_ms = times->end_ms,
+        .step_ms = times->step_ms,
         .memory = &run->memory,
     };
 
-    run->handle = NULL;
-    run->ei = (struct errinfo){0};
+    *run = (struct run){.handle = NULL};
     budget_init(&run->memory, "query memory", QUERY_MEMORY_BYTES, NULL);
     arena_init(&run->arena, &run->memory);
     run->e = promql_query_run(&query, &run->arena, &run->result, &run->handle, &run->ei);
@@ -304,6 +272,29 @@ static void run_done(struct run *run)
     arena_done(&run->arena);
 }
 
+static void run_twin(struct run *run, const struct eval_state *s, struct str text,
+                     const struct times *times)
+{
+    struct run twin;
+
+    run_query_on(&twin, s, text, times, true);
+    if (run->e != twin.e || strcmp(run->ei.message, twin.ei.message) != 0)
+        run->twin_differs =
+            twin.e == ERR_OK ? "an error" : arena_printf(&run->arena, "%s", twin.ei.message);
+    else if (run->e == ERR_OK)
+        run->twin_differs =
+            results_differ(&run->result, &twin.result, eval_expects(s->command, EXPECT_ORDERED));
+    run_done(&twin);
+}
+
+static void run_query(struct run *run, const struct eval_state *s, struct str text,
+                      const struct times *times)
+{
+    run_query_on(run, s, text, times, false);
+    if (s->ctx->twin != NULL)
+        run_twin(run, s, text, times);
+}
+
 /* What the query says of itself, ahead of a difference. */
 static void describe(struct byte_writer *report, struct str text, int64_t start_ms, int64_t end_ms)
 {
@@ -313,6 +304,12 @@ static void describe(struct byte_writer *report, struct str text, int64_t start_
     writer_printf(report, " ms\n");
 }
 
+static void report_twin(const struct eval_state *s, const struct run *run)
+{
+    writer_printf(s->report, "  another answer from the other store or with more threads: %s\n",
+                  run->twin_differs);
+}
+
 /* The outcome when the error alone decides it; *decided tells. */
 static enum eval_outcome check_error(const struct eval_state *s, const struct run *run,
                                      bool *decided)
@@ -320,6 +317,10 @@ static enum eval_outcome check_error(const struct eval_state *s, const struct ru
     bool fails = eval_expects(s->command, EXPECT_FAIL);
 
     *decided = true;
+    if (run->twin_differs != NULL) {
+        report_twin(s, run);
+        return EVAL_FAILED;
+    }
     if (run->e == ERR_UNSUPPORTED) {
         writer_printf(s->report, "%s", run->ei.message);
         return EVAL_SKIPPED;
@@ -366,19 +367,22 @@ static bool depends_on_range(struct str text)
 static enum eval_outcome check_range_form(const struct eval_state *s, const struct form *form,
                                           enum value_type type)
 {
-    int64_t start_ms = form->time_ms - MINUTE_MS, end_ms = form->time_ms + MINUTE_MS;
+    const struct times times = {true, form->time_ms - MINUTE_MS, form->time_ms + MINUTE_MS,
+                                MINUTE_MS};
     enum eval_outcome outcome = EVAL_FAILED;
     struct run run;
 
-    run_query(&run, s, form->text, true, start_ms, end_ms, MINUTE_MS);
-    if (run.e != ERR_OK)
+    run_query(&run, s, form->text, &times);
+    if (run.twin_differs != NULL)
+        report_twin(s, &run);
+    else if (run.e != ERR_OK)
         writer_printf(s->report, "  got      error: %s\n", run.ei.message);
     else if (eval_expects(s->command, EXPECT_ORDERED) || /* ranges are sorted by labels */
              compare_middle_step(s->command, &run.result, type, s->report))
         outcome = EVAL_PASSED;
     run_done(&run);
     if (outcome == EVAL_FAILED)
-        describe(s->report, form->text, start_ms, end_ms);
+        describe(s->report, form->text, times.start_ms, times.end_ms);
     return outcome;
 }
 
@@ -389,7 +393,7 @@ static enum eval_outcome check_form(const struct eval_state *s, const struct for
     bool decided;
     struct run run;
 
-    run_query(&run, s, form->text, false, form->time_ms, form->time_ms, 0);
+    run_query(&run, s, form->text, &(struct times){false, form->time_ms, form->time_ms, 0});
     outcome = check_run(s, &run, &decided);
     type = run.result.type;
     run_done(&run);
@@ -419,7 +423,7 @@ static enum eval_outcome run_range(const struct eval_state *s)
     bool decided;
     struct run run;
 
-    run_query(&run, s, c->expr, true, c->start_ms, c->end_ms, c->step_ms);
+    run_query(&run, s, c->expr, &(struct times){true, c->start_ms, c->end_ms, c->step_ms});
     outcome = check_run(s, &run, &decided);
     run_done(&run);
     if (outcome == EVAL_FAILED)

@@ -12,6 +12,8 @@
 #include "promql/ast.h"
 #include "tools/promqltest_internal.h"
 
+#define SCRIPT_MEMORY_BYTES (UINT64_C(1) << 30)
+
 struct lines {
     struct str *items; /* trimmed; comments are empty */
     size_t count;
@@ -147,7 +149,8 @@ static enum err parse_duration(struct script_parser *p, size_t line, struct str 
 /* `metric@st values`, ahead of the metric's own line. */
 struct start_timestamps {
     struct labels labels;
-    size_t count, line;
+    struct start_offsets starts;
+    size_t line;
     bool pending;
 };
 
@@ -170,7 +173,7 @@ static enum err parse_start_timestamps(struct script_parser *p, struct str line,
     metric.size -= 3;
     e = series_metric_parse(metric, &p->script->arena, &out->labels, &why);
     if (e == ERR_OK)
-        e = start_timestamps_parse(values, &out->count, &why);
+        e = start_timestamps_parse(values, &p->script->arena, &out->starts, &why);
     out->line = number;
     out->pending = true;
     return e == ERR_OK ? ERR_OK : fail_line(p, number, "%s", why.message);
@@ -181,18 +184,18 @@ static enum err check_start_timestamps(struct script_parser *p, const struct sta
 {
     if (!labels_equal(&st->labels, &line->labels))
         return fail_line(p, st->line, "@st metric does not match the following sample line");
-    if (st->count != line->points.count)
-        return fail_line(p, st->line, "@st line has %zu values but sample line has %zu", st->count,
-                         line->points.count);
+    if (st->starts.count != line->points.count)
+        return fail_line(p, st->line, "@st line has %zu values but sample line has %zu",
+                         st->starts.count, line->points.count);
     return ERR_OK;
 }
 
 /* Adds a series; one with the same labels is replaced, as in Prometheus. */
 static enum err load_add(struct script_parser *p, struct load_command *c, size_t *capacity,
-                         const struct load_series *series)
+                         const struct series_line *series)
 {
     for (size_t i = 0; i < c->series_count; i++) {
-        if (labels_equal(&c->series[i].line.labels, &series->line.labels)) {
+        if (labels_equal(&c->series[i].labels, &series->labels)) {
             c->series[i] = *series;
             return ERR_OK;
         }
@@ -211,7 +214,7 @@ static enum err parse_load_lines(struct script_parser *p, struct load_command *c
     size_t number, capacity = 0;
 
     while (block_line(p, &line, &number)) {
-        struct load_series series = {0};
+        struct series_line series = {0};
         struct errinfo why = {0};
         enum err e;
 
@@ -221,12 +224,13 @@ static enum err parse_load_lines(struct script_parser *p, struct load_command *c
                 return e;
             continue;
         }
-        e = series_line_parse(line, &p->script->arena, &series.line, &why);
+        e = series_line_parse(line, &p->script->arena, &series, &why);
         if (e != ERR_OK)
             return fail_line(p, number, "%s", why.message);
-        series.has_start_timestamps = st.pending;
         if (st.pending)
-            e = check_start_timestamps(p, &st, &series.line);
+            e = check_start_timestamps(p, &st, &series);
+        if (st.pending)
+            series.start_offsets_ms = st.starts.offsets_ms;
         st.pending = false;
         if (e == ERR_OK)
             e = load_add(p, c, &capacity, &series);
@@ -560,11 +564,18 @@ static enum err parse_command(struct script_parser *p, struct str line, size_t n
 
 enum err script_parse(const char *path, struct str text, struct script *out, struct errinfo *ei)
 {
+    return script_parse_within(path, text, SCRIPT_MEMORY_BYTES, out, ei);
+}
+
+enum err script_parse_within(const char *path, struct str text, uint64_t memory_bytes,
+                             struct script *out, struct errinfo *ei)
+{
     struct script_parser p = {.script = out, .ei = ei};
     enum err e;
 
     *out = (struct script){.path = path};
-    arena_init(&out->arena, NULL);
+    budget_init(&out->memory, "memory of a script", memory_bytes, NULL);
+    arena_init(&out->arena, &out->memory);
     e = split_lines(&p, text);
     while (e == ERR_OK && p.lines.next < p.lines.count) {
         struct str line = p.lines.items[p.lines.next++];

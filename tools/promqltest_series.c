@@ -3,28 +3,16 @@
  *
  * Points are separated by blanks: `1`, `-2.5`, `1+2x3` (four points from 1 in steps of 2), `1x3`
  * (four times 1), `_`, `_x3` (three omitted points), `stale`, and histograms `{{...}}`, also with
- * `x3` or `+{{...}}x3` behind. Histograms are checked for syntax; their values are not kept.
+ * `x3` or `+{{...}}x3` behind (promqltest_histogram.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/write.h"
 #include "promql/ast.h"
-#include "tools/promqltest_internal.h"
+#include "tools/promqltest_scan_internal.h"
 
-enum { POINT_COUNT_MAX = 1 << 20 };
-
-struct scanner {
-    const char *pos, *end;
-    struct arena *arena;
-    struct errinfo *ei;
-    double *values;
-    uint8_t *kinds;
-    size_t count, capacity;
-    bool has_histogram;
-};
-
-static enum err fail_at(struct scanner *s, const char *what)
+enum err scan_fail(struct scanner *s, const char *what)
 {
     size_t left = (size_t)(s->end - s->pos);
 
@@ -33,67 +21,50 @@ static enum err fail_at(struct scanner *s, const char *what)
     return ERR_INVALID;
 }
 
-static bool is_blank(char c)
+static enum err points_grow(struct scanner *s, size_t wanted)
 {
-    return c == ' ' || c == '\t';
+    s->values = arena_grow_array(s->arena, s->values, s->count, wanted, sizeof *s->values);
+    s->kinds = arena_grow_array(s->arena, s->kinds, s->count, wanted, sizeof *s->kinds);
+    s->histograms = arena_grow_array(s->arena, s->histograms, s->count, wanted, sizeof(void *));
+    if (s->values == NULL || s->kinds == NULL || s->histograms == NULL)
+        return arena_error(s->arena, s->ei);
+    s->capacity = wanted;
+    return ERR_OK;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool at(const struct scanner *s, char c)
-{
-    return s->pos < s->end && *s->pos == c;
-}
-
-static bool accept(struct scanner *s, char c)
-{
-    if (!at(s, c))
-        return false;
-    s->pos++;
-    return true;
-}
-
-static bool accept_text(struct scanner *s, const char *text)
-{
-    size_t n = strlen(text);
-
-    if ((size_t)(s->end - s->pos) < n || memcmp(s->pos, text, n) != 0)
-        return false;
-    s->pos += n;
-    return true;
-}
-
-static void skip_blanks(struct scanner *s)
-{
-    while (s->pos < s->end && is_blank(*s->pos))
-        s->pos++;
-}
-
-static enum err point_add(struct scanner *s, enum point_kind kind, double value, uint64_t count)
+/* `count` equal points. */
+static enum err points_add(struct scanner *s, enum point_kind kind, double value,
+                           const struct point_histogram *histogram, uint64_t count)
 {
     if (count > POINT_COUNT_MAX - s->count)
-        return fail_at(s, "too many points");
+        return scan_fail(s, "too many points");
     if (s->count + count > s->capacity) {
-        size_t wanted = (s->count + count) * 2;
+        enum err e = points_grow(s, (s->count + count) * 2);
 
-        s->values = arena_grow_array(s->arena, s->values, s->count, wanted, sizeof *s->values);
-        s->kinds = arena_grow_array(s->arena, s->kinds, s->count, wanted, sizeof *s->kinds);
-        if (s->values == NULL || s->kinds == NULL)
-            return arena_error(s->arena, s->ei);
-        s->capacity = wanted;
+        if (e != ERR_OK)
+            return e;
     }
     for (uint64_t i = 0; i < count; i++) {
         s->values[s->count] = value;
+        s->histograms[s->count] = histogram;
         s->kinds[s->count++] = (uint8_t)kind;
     }
     return ERR_OK;
 }
 
+static enum err point_add(struct scanner *s, enum point_kind kind, double value, uint64_t count)
+{
+    return points_add(s, kind, value, NULL, count);
+}
+
+enum err scan_histogram_point(struct scanner *s, const struct point_histogram *h, uint64_t count)
+{
+    s->has_histogram = true;
+    return points_add(s, POINT_HISTOGRAM, 0, h, count);
+}
+
 /* The repetition behind `x`. */
-static enum err scan_count(struct scanner *s, uint64_t *out)
+enum err scan_count(struct scanner *s, uint64_t *out)
 {
     uint64_t v = 0;
     const char *first = s->pos;
@@ -101,7 +72,7 @@ static enum err scan_count(struct scanner *s, uint64_t *out)
     for (; s->pos < s->end && is_digit(*s->pos) && v <= POINT_COUNT_MAX; s->pos++)
         v = v * 10 + (uint64_t)(*s->pos - '0');
     if (s->pos == first || v > POINT_COUNT_MAX)
-        return fail_at(s, "invalid repetition");
+        return scan_fail(s, "invalid repetition");
     *out = v;
     return ERR_OK;
 }
@@ -130,10 +101,10 @@ convert:
     if (promql_number_parse((struct str){first, (size_t)(s->pos - first)}, out) == ERR_OK)
         return ERR_OK;
     s->pos = first;
-    return fail_at(s, "invalid number");
+    return scan_fail(s, "invalid number");
 }
 
-static enum err scan_signed_number(struct scanner *s, double *out)
+enum err scan_signed_number(struct scanner *s, double *out)
 {
     bool negative = accept(s, '-');
     enum err e;
@@ -144,128 +115,6 @@ static enum err scan_signed_number(struct scanner *s, double *out)
     if (e == ERR_OK && negative)
         *out = -*out;
     return e;
-}
-
-static enum err scan_integer(struct scanner *s)
-{
-    uint64_t v;
-
-    (void)accept(s, '-');
-    return scan_count(s, &v);
-}
-
-/* [1 2 3] */
-static enum err scan_buckets(struct scanner *s)
-{
-    bool any = false;
-    double v;
-
-    if (!accept(s, '['))
-        return fail_at(s, "expected [ in histogram");
-    skip_blanks(s);
-    while (!accept(s, ']')) {
-        enum err e = scan_signed_number(s, &v);
-
-        if (e != ERR_OK)
-            return e;
-        any = true;
-        if (!at(s, ']') && (s->pos == s->end || !is_blank(*s->pos)))
-            return fail_at(s, "invalid bucket list");
-        skip_blanks(s);
-    }
-    return any ? ERR_OK : fail_at(s, "empty bucket list");
-}
-
-static enum err scan_reset_hint(struct scanner *s)
-{
-    static const char *const hints[] = {"unknown", "reset", "not_reset", "gauge"};
-
-    for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++) {
-        if (accept_text(s, hints[i]))
-            return ERR_OK;
-    }
-    return fail_at(s, "invalid counter reset hint");
-}
-
-enum histogram_value { HISTOGRAM_INTEGER, HISTOGRAM_NUMBER, HISTOGRAM_BUCKETS, HISTOGRAM_HINT };
-
-static const struct histogram_key {
-    const char *name; /* with its colon, so that none is a prefix of another */
-    enum histogram_value value;
-} histogram_keys[] = {
-    {"schema:", HISTOGRAM_INTEGER},
-    {"sum:", HISTOGRAM_NUMBER},
-    {"count:", HISTOGRAM_NUMBER},
-    {"offset:", HISTOGRAM_INTEGER},
-    {"n_offset:", HISTOGRAM_INTEGER},
-    {"buckets:", HISTOGRAM_BUCKETS},
-    {"n_buckets:", HISTOGRAM_BUCKETS},
-    {"z_bucket:", HISTOGRAM_NUMBER},
-    {"z_bucket_w:", HISTOGRAM_NUMBER},
-    {"custom_values:", HISTOGRAM_BUCKETS},
-    {"counter_reset_hint:", HISTOGRAM_HINT},
-};
-
-/* One key with its value; a key may be given once. */
-static enum err scan_histogram_item(struct scanner *s, unsigned *seen)
-{
-    double v;
-
-    for (size_t i = 0; i < sizeof histogram_keys / sizeof histogram_keys[0]; i++) {
-        if (!accept_text(s, histogram_keys[i].name))
-            continue;
-        if (*seen & 1U << i)
-            return fail_at(s, "duplicate key in histogram");
-        *seen |= 1U << i;
-        switch (histogram_keys[i].value) {
-        case HISTOGRAM_INTEGER:
-            return scan_integer(s);
-        case HISTOGRAM_NUMBER:
-            return scan_signed_number(s, &v);
-        case HISTOGRAM_BUCKETS:
-            return scan_buckets(s);
-        case HISTOGRAM_HINT:
-            return scan_reset_hint(s);
-        }
-    }
-    return fail_at(s, "unknown histogram key");
-}
-
-/* {{...}} */
-static enum err scan_histogram(struct scanner *s)
-{
-    unsigned seen = 0;
-
-    if (!accept_text(s, "{{"))
-        return fail_at(s, "expected histogram");
-    skip_blanks(s);
-    while (!accept_text(s, "}}")) {
-        enum err e = scan_histogram_item(s, &seen);
-
-        if (e != ERR_OK)
-            return e;
-        if (s->pos < s->end && !is_blank(*s->pos) && *s->pos != '}')
-            return fail_at(s, "invalid histogram");
-        skip_blanks(s);
-    }
-    return ERR_OK;
-}
-
-static enum err scan_histograms(struct scanner *s)
-{
-    uint64_t count = 0;
-    enum err e = scan_histogram(s);
-
-    s->has_histogram = true;
-    if (e == ERR_OK && (at(s, '+') || at(s, '-'))) {
-        s->pos++;
-        e = scan_histogram(s);
-        if (e == ERR_OK && !at(s, 'x'))
-            return fail_at(s, "expected repetition");
-    }
-    if (e == ERR_OK && accept(s, 'x'))
-        e = scan_count(s, &count);
-    return e == ERR_OK ? point_add(s, POINT_HISTOGRAM, 0, count + 1) : e;
 }
 
 static enum err scan_omitted(struct scanner *s)
@@ -295,7 +144,7 @@ static enum err scan_floats(struct scanner *s)
         has_step = true;
         e = scan_signed_number(s, &step);
         if (e == ERR_OK && !at(s, 'x'))
-            return fail_at(s, "expected repetition");
+            return scan_fail(s, "expected repetition");
     }
     if (e == ERR_OK && accept(s, 'x'))
         e = scan_count(s, &count);
@@ -320,7 +169,7 @@ static enum err scan_points(struct scanner *s)
         else
             e = scan_floats(s);
         if (e == ERR_OK && s->pos < s->end && !is_blank(*s->pos))
-            return fail_at(s, "invalid series values");
+            return scan_fail(s, "invalid series values");
         skip_blanks(s);
     }
     return e;
@@ -406,70 +255,10 @@ enum err series_line_parse(struct str line, struct arena *arena, struct series_l
     enum err e = series_metric_parse((struct str){line.data, size}, arena, &out->labels, ei);
 
     if (e == ERR_OK && s.pos < s.end && !is_blank(*s.pos))
-        return fail_at(&s, "expected a blank behind the metric");
+        return scan_fail(&s, "expected a blank behind the metric");
     if (e == ERR_OK)
         e = scan_points(&s);
     if (e == ERR_OK)
-        out->points = (struct sequence){s.count, s.values, s.kinds, s.has_histogram};
-    return e;
-}
-
-/* A signed duration at the scanner; units end before `x`. */
-static enum err scan_duration(struct scanner *s)
-{
-    const char *first;
-    int64_t ms;
-
-    if (!accept(s, '-'))
-        (void)accept(s, '+');
-    first = s->pos;
-    while (s->pos < s->end && is_digit(*s->pos))
-        s->pos++;
-    while (s->pos < s->end && *s->pos >= 'a' && *s->pos <= 'z' && *s->pos != 'x')
-        s->pos++;
-    if (promql_duration_parse((struct str){first, (size_t)(s->pos - first)}, &ms, NULL) == ERR_OK)
-        return ERR_OK;
-    return fail_at(s, "invalid start timestamp");
-}
-
-/* _, _x3, -1m, -1mx3, -1m+10sx3 */
-static enum err scan_start_timestamp(struct scanner *s, size_t *count)
-{
-    bool omitted = accept(s, '_'), has_step = false;
-    uint64_t repeat = 0;
-    enum err e = omitted ? ERR_OK : scan_duration(s);
-
-    if (e == ERR_OK && !omitted && (at(s, '+') || at(s, '-'))) {
-        has_step = true;
-        e = scan_duration(s);
-    }
-    if (e != ERR_OK)
-        return e;
-    if (accept(s, 'x')) {
-        e = scan_count(s, &repeat);
-        *count += omitted ? repeat : repeat + 1;
-    } else if (has_step) {
-        return fail_at(s, "expected repetition");
-    } else {
-        *count += 1;
-    }
-    return e;
-}
-
-enum err start_timestamps_parse(struct str text, size_t *out_count, struct errinfo *ei)
-{
-    struct scanner s = {.pos = text.data, .end = text.data + text.size, .ei = ei};
-    enum err e = ERR_OK;
-    size_t count = 0;
-
-    skip_blanks(&s);
-    while (e == ERR_OK && s.pos < s.end) {
-        e = scan_start_timestamp(&s, &count);
-        if (e == ERR_OK && s.pos < s.end && !is_blank(*s.pos))
-            return fail_at(&s, "invalid start timestamp");
-        skip_blanks(&s);
-    }
-    if (e == ERR_OK)
-        *out_count = count;
+        out->points = (struct sequence){s.count, s.values, s.kinds, s.histograms, s.has_histogram};
     return e;
 }

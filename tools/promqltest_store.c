@@ -1,31 +1,32 @@
 /*
  * The engine a script runs on: in memory, with a clock far ahead of every sample, fresh after each
- * `clear`. Series that the engine cannot hold yet (native histograms) are noted instead, so that
- * the evals that select them can be told from those that do not.
+ * `clear`.
  */
-#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file_sim.h"
-#include "base/float_text.h"
 #include "engine/engine.h"
-#include "engine/write.h"
 #include "tools/promqltest_internal.h"
 
 enum { SHARD_COUNT = 4, CLOSE_DEADLINE_MS = 10000 };
 
 /* Year 3084: samples must not lie in the future. */
 #define FAKE_NOW_MS (1LL << 45)
+/* Distances of start timestamps from here on do not overflow. */
+#define START_TIME_MAX_MS (1LL << 50)
 
-enum err store_open(struct store *s, struct errinfo *ei)
+enum err store_open(struct store *s, bool is_aged, struct errinfo *ei)
 {
-    struct engine_options options = {
-        .shard_count = SHARD_COUNT, .wal_sync = WAL_SYNC_NEVER, .hash_secret_seed = 1};
+    struct engine_options options = {.shard_count = SHARD_COUNT,
+                                     .wal_sync = WAL_SYNC_NEVER,
+                                     .hash_secret_seed = 1,
+                                     /* Windows are open or closed as they would have been. */
+                                     .clock_is_data = is_aged};
     struct engine_replay_result replayed;
     enum err e;
 
-    *s = (struct store){.fs = NULL};
+    *s = (struct store){.is_aged = is_aged};
     arena_init(&s->arena, NULL);
     clock_init_fake(&s->clock, FAKE_NOW_MS);
     e = fs_sim_new(1, &s->fs, ei);
@@ -88,40 +89,79 @@ static enum err labels_decode(const void *ctx, struct bytes wire, struct arena *
     return r.failed ? ERR_INVALID : ERR_OK;
 }
 
-static enum err batch_add_samples(struct write_batch *b, const struct sequence *points,
-                                  int64_t step_ms, struct errinfo *ei)
+/* The start timestamp of point `i`; 0: none, as wherever such times are. */
+static int64_t start_of(const struct series_line *line, size_t i, int64_t t_ms)
 {
-    for (size_t i = 0; i < points->count; i++) {
-        int64_t t_ms;
+    int64_t offset_ms = line->start_offsets_ms == NULL ? START_OMITTED : line->start_offsets_ms[i];
 
-        if (points->kinds[i] != POINT_FLOAT)
-            continue;
-        if (__builtin_mul_overflow((int64_t)i, step_ms, &t_ms))
-            return errinfo_set(ei, ERR_INVALID, 0, "timestamp of point %zu overflows", i);
-        if (!write_batch_grow_samples(b))
-            return errinfo_set(ei, ERR_NOMEM, 0, "samples to load");
-        b->samples[b->sample_count++] = (struct write_sample){t_ms, points->values[i]};
+    return offset_ms == START_OMITTED ? 0 : t_ms + offset_ms;
+}
+
+/* What is no plain float: histograms, and floats that have a start timestamp. */
+static enum err batch_add_histogram(struct write_batch *b, const struct histogram *value,
+                                    int64_t t_ms, int64_t start_ms, struct errinfo *ei)
+{
+    struct write_histogram *h;
+
+    if (!write_batch_grow_histograms(b))
+        return errinfo_set(ei, ERR_NOMEM, 0, "histograms to load");
+    h = &b->histograms[b->histogram_count];
+    h->t_ms = t_ms;
+    if (histogram_copy_deep(value, &b->histogram_arena, &h->value) != ERR_OK)
+        return arena_error(&b->histogram_arena, ei);
+    h->value.start_ms = start_ms;
+    b->histogram_count++;
+    return histogram_is_float(value) ? histogram_check_layout(&h->value, ei)
+                                     : histogram_accept(&h->value, &b->histogram_arena, ei);
+}
+
+/* False: as a float. */
+static bool goes_as_histogram(const struct series_line *line, size_t i, int64_t t_ms)
+{
+    return line->points.kinds[i] == POINT_HISTOGRAM || start_of(line, i, t_ms) != 0;
+}
+
+static enum err batch_add_point(struct write_batch *b, const struct series_line *line, size_t i,
+                                int64_t t_ms, struct errinfo *ei)
+{
+    const struct sequence *points = &line->points;
+    struct histogram counted = {.schema = HISTOGRAM_SCHEMA_FLOAT};
+
+    if (points->kinds[i] == POINT_HISTOGRAM)
+        return batch_add_histogram(b, &points->histograms[i]->value, t_ms, start_of(line, i, t_ms),
+                                   ei);
+    if (goes_as_histogram(line, i, t_ms)) {
+        counted.sum = points->values[i];
+        return batch_add_histogram(b, &counted, t_ms, start_of(line, i, t_ms), ei);
     }
+    if (!write_batch_grow_samples(b))
+        return errinfo_set(ei, ERR_NOMEM, 0, "samples to load");
+    b->samples[b->sample_count++] = (struct write_sample){t_ms, points->values[i]};
     return ERR_OK;
 }
 
-static enum err batch_add(struct store *s, struct write_batch *b, const struct series_line *line,
-                          int64_t step_ms, struct bytes wire, struct errinfo *ei)
+/* Adds the run of points that are sent alike that begins at *next, and moves that behind it, so
+ * that one request never leaves the order of time. Omitted points are passed over. */
+static enum err batch_add_run(struct write_batch *b, const struct series_line *line, size_t end,
+                              int64_t step_ms, size_t *next, struct errinfo *ei)
 {
-    struct write_series *series;
-    size_t first = b->sample_count;
-    enum err e = batch_add_samples(b, &line->points, step_ms, ei);
+    bool any = false, as_histograms = false;
+    enum err e = ERR_OK;
 
-    if (e != ERR_OK || b->sample_count == first)
-        return e;
-    if (!write_batch_grow_series(b))
-        return errinfo_set(ei, ERR_NOMEM, 0, "series to load");
-    series = &b->series[b->series_count++];
-    series->wire_labels = wire;
-    series->sender_key = hash128_bytes(engine_hash_secret(s->engine), wire.data, wire.size);
-    series->sample_first = (uint32_t)first;
-    series->sample_count = (uint32_t)(b->sample_count - first);
-    return ERR_OK;
+    for (size_t i = *next; e == ERR_OK && i < end; *next = ++i) {
+        int64_t t_ms;
+
+        if (line->points.kinds[i] == POINT_OMITTED)
+            continue;
+        if (__builtin_mul_overflow((int64_t)i, step_ms, &t_ms) || t_ms > START_TIME_MAX_MS)
+            return errinfo_set(ei, ERR_INVALID, 0, "timestamp of point %zu overflows", i);
+        if (any && goes_as_histogram(line, i, t_ms) != as_histograms)
+            break;
+        any = true;
+        as_histograms = goes_as_histogram(line, i, t_ms);
+        e = batch_add_point(b, line, i, t_ms, ei);
+    }
+    return e;
 }
 
 static enum err batch_write(struct store *s, struct write_batch *b, struct errinfo *ei)
@@ -143,135 +183,74 @@ static enum err batch_write(struct store *s, struct write_batch *b, struct errin
     return e;
 }
 
-/* One request a series: a large load command needs no large batch. */
-static enum err store_series(struct store *s, struct write_batch *b, const struct series_line *line,
-                             int64_t step_ms, struct errinfo *ei)
+/* Writes what the batch holds as samples of one series. */
+static enum err batch_write_series(struct store *s, struct write_batch *b, struct bytes wire,
+                                   struct errinfo *ei)
 {
+    struct write_series *series;
+
+    if (b->sample_count + b->histogram_count == 0)
+        return ERR_OK;
+    if (!write_batch_grow_series(b))
+        return errinfo_set(ei, ERR_NOMEM, 0, "series to load");
+    series = &b->series[b->series_count++];
+    *series = (struct write_series){
+        .sender_key = hash128_bytes(engine_hash_secret(s->engine), wire.data, wire.size),
+        .wire_labels = wire,
+        .sample_count = (uint32_t)b->sample_count,
+        .histogram_count = (uint32_t)b->histogram_count};
+    return batch_write(s, b, ei);
+}
+
+enum err store_series(struct store *s, struct write_batch *b, const struct series_line *line,
+                      int64_t step_ms, struct errinfo *ei)
+{
+    size_t middle = line->points.count / 2;
+    size_t next = s->share == LOAD_SECOND_HALF ? middle : 0;
+    size_t end = s->share == LOAD_FIRST_HALF ? middle : line->points.count;
     struct byte_writer w;
-    enum err e;
+    enum err e = ERR_OK;
 
     writer_init(&w);
     labels_encode(&w, &line->labels);
-    e = w.failed ? errinfo_set(ei, ERR_NOMEM, 0, "labels to load")
-                 : batch_add(s, b, line, step_ms, (struct bytes){w.data, w.size}, ei);
-    if (e == ERR_OK && b->series_count > 0)
-        e = batch_write(s, b, ei);
-    write_batch_reset(b);
+    if (w.failed)
+        e = errinfo_set(ei, ERR_NOMEM, 0, "labels to load");
+    while (e == ERR_OK && next < end) {
+        e = batch_add_run(b, line, end, step_ms, &next, ei);
+        if (e == ERR_OK)
+            e = batch_write_series(s, b, (struct bytes){w.data, w.size}, ei);
+        write_batch_reset(b);
+    }
     writer_done(&w);
     return e;
 }
 
-static enum err copy_labels(struct arena *arena, const struct labels *from, struct labels *out,
-                            struct errinfo *ei)
-{
-    struct label *items = ARENA_ARRAY(arena, from->count, struct label);
-
-    if (items == NULL)
-        return arena_error(arena, ei);
-    for (size_t i = 0; i < from->count; i++) {
-        struct str name = from->items[i].name, value = from->items[i].value;
-
-        name.data = arena_memdup0(arena, name.data, name.size);
-        value.data = arena_memdup0(arena, value.data, value.size);
-        if (name.data == NULL || value.data == NULL)
-            return arena_error(arena, ei);
-        items[i] = (struct label){name, value};
-    }
-    *out = (struct labels){from->count, items};
-    return ERR_OK;
-}
-
-static enum err left_out_add(struct store *s, const struct labels *labels,
-                             bool only_start_timestamps, struct errinfo *ei)
-{
-    struct left_out *x;
-
-    for (size_t i = 0; i < s->left_out_count; i++) {
-        x = &s->left_out[i];
-        if (labels_equal(&x->labels, labels)) {
-            x->only_start_timestamps &= only_start_timestamps;
-            return ERR_OK;
-        }
-    }
-    if (s->left_out_count == s->left_out_capacity) {
-        size_t wanted = s->left_out_capacity == 0 ? 16 : s->left_out_capacity * 2;
-
-        s->left_out = arena_grow_array(&s->arena, s->left_out, s->left_out_count, wanted,
-                                       sizeof *s->left_out);
-        if (s->left_out == NULL)
-            return arena_error(&s->arena, ei);
-        s->left_out_capacity = wanted;
-    }
-    x = &s->left_out[s->left_out_count++];
-    x->only_start_timestamps = only_start_timestamps;
-    return copy_labels(&s->arena, labels, &x->labels, ei);
-}
-
-/* The length of the metric's base name when it belongs to a classic histogram, else 0. A bucket
- * whose bound is no number belongs to none. */
-static size_t classic_base_size(const struct labels *labels)
-{
-    static const char *const suffixes[] = {"_bucket", "_sum", "_count"};
-    struct str name = labels_get(labels, LABEL_METRIC_NAME);
-    double bound;
-
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        size_t n = strlen(suffixes[i]);
-
-        if (name.size <= n || memcmp(name.data + name.size - n, suffixes[i], n) != 0)
-            continue;
-        if (i == 0 && (!float_parse(labels_get(labels, STR_LITERAL("le")), &bound) || isnan(bound)))
-            continue;
-        return name.size - n;
-    }
-    return 0;
-}
-
-/* Notes the custom-bucket histogram that Prometheus would make of a classic histogram's series: the
- * base name, without le. */
-static enum err note_custom_buckets(struct store *s, const struct labels *classic,
-                                    struct errinfo *ei)
-{
-    size_t base_size = classic_base_size(classic), n = 0;
-    struct label *items;
-    struct labels made;
-
-    if (base_size == 0)
-        return ERR_OK;
-    items = ARENA_ARRAY(&s->arena, classic->count, struct label);
-    if (items == NULL)
-        return arena_error(&s->arena, ei);
-    for (size_t i = 0; i < classic->count; i++) {
-        struct label l = classic->items[i];
-
-        if (str_equal(l.name, STR_LITERAL("le")))
-            continue;
-        if (str_equal(l.name, LABEL_METRIC_NAME))
-            l.value.size = base_size;
-        items[n++] = l;
-    }
-    made = (struct labels){n, items};
-    return left_out_add(s, &made, false, ei);
-}
-
-enum err store_load(struct store *s, const struct load_command *c, struct errinfo *ei)
+static enum err load_share(struct store *s, const struct load_command *c, enum load_share share,
+                           struct errinfo *ei)
 {
     struct write_batch *b = NULL;
     enum err e = write_batch_new(&b, ei);
 
+    s->share = share;
     for (size_t i = 0; e == ERR_OK && i < c->series_count; i++) {
-        const struct load_series *series = &c->series[i];
-
-        if (series->line.points.has_histogram) {
-            e = left_out_add(s, &series->line.labels, false, ei);
-            continue;
-        }
-        e = store_series(s, b, &series->line, c->step_ms, ei);
-        if (e == ERR_OK && series->has_start_timestamps)
-            e = left_out_add(s, &series->line.labels, true, ei);
-        if (e == ERR_OK && c->with_nhcb)
-            e = note_custom_buckets(s, &series->line.labels, ei);
+        e = store_series(s, b, &c->series[i], c->step_ms, ei);
     }
+    if (e == ERR_OK && c->with_nhcb)
+        e = store_load_custom_buckets(s, b, c, ei);
     write_batch_free(b);
     return e;
+}
+
+enum err store_load(struct store *s, const struct load_command *c, struct errinfo *ei)
+{
+    enum err e;
+
+    if (!s->is_aged)
+        return load_share(s, c, LOAD_ALL, ei);
+    e = load_share(s, c, LOAD_FIRST_HALF, ei);
+    if (e == ERR_OK)
+        e = store_age(s, ei);
+    if (e == ERR_OK)
+        e = load_share(s, c, LOAD_SECOND_HALF, ei);
+    return e == ERR_OK ? store_age(s, ei) : e;
 }

@@ -121,9 +121,9 @@ static enum err files_remove(struct wal *w, uint32_t keep, uint32_t *gone_below,
 
     *gone_below = 0;
     for (size_t i = 0; e == ERR_OK && i < list.count && list.numbers[i] < keep; i++) {
-        char path[SEGMENT_PATH_SIZE];
+        char path[WAL_PATH_SIZE];
 
-        segment_path_format(list.numbers[i], path);
+        wal_segment_path(list.numbers[i], path);
         e = fs_unlink(w->fs, path, ei);
         if (e == ERR_OK) {
             *gone_below = list.numbers[i] + 1;

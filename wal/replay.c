@@ -25,6 +25,7 @@ struct reader_shard {
 
 struct replay {
     struct wal *w;
+    const struct wal_sink *sink;
     struct replay_plan plan;
     struct replay_ring ring;
     struct replay_worker *workers; /* owned, ring.worker_count */
@@ -139,6 +140,9 @@ static enum err window_scan(struct replay *r, struct segment_read *sr, struct re
         note_sequences(r, sr->segment, &f.header, live);
         if (!live || found == SCAN_BROKEN)
             continue;
+        if (sr->bad_region_count < sr->scan.bad_region_count)
+            replay_report(r->sink, sr->segment->number, sr->scan.bad_region_offset,
+                          "bytes that are no frame");
         sr->bad_region_count = sr->scan.bad_region_count;
         e = chunk_add(chunk, &f, ei);
         if (e != ERR_OK)
@@ -152,6 +156,7 @@ static enum err segment_stream(struct replay *r, struct segment_read *sr, struct
 
     if (sr->segment->size < SEGMENT_HEADER_SIZE + FRAME_HEADER_SIZE) {
         sr->scan.in_bad_region = sr->segment->size > SEGMENT_HEADER_SIZE;
+        sr->scan.bad_region_offset = SEGMENT_HEADER_SIZE;
         return ERR_OK;
     }
     while (need > 0 && !replay_ring_failed(&r->ring)) {
@@ -178,10 +183,10 @@ static enum err segment_replay(struct replay *r, const struct replay_segment *se
                                .shard_count = r->w->options.shard_count,
                                .epoch_known = seg->verdict == SEGMENT_GOOD,
                                .start_epoch = seg->header.start_epoch};
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     enum err e;
 
-    segment_path_format(seg->number, path);
+    wal_segment_path(seg->number, path);
     e = file_open(r->w->fs, path, FILE_READ, &sr.file, ei);
     if (e != ERR_OK)
         return e;
@@ -192,10 +197,15 @@ static enum err segment_replay(struct replay *r, const struct replay_segment *se
     /* Behind the last frame of the last segment lies the torn tail; elsewhere it is damage, unless
      * a later segment says that those bytes never counted. */
     if (!last && seg->live_size == seg->size) {
-        if (sr.scan.in_bad_region)
+        if (sr.scan.in_bad_region) {
             r->bad_region_count++;
-        if (seg->verdict == SEGMENT_DAMAGED && seg->size > 0)
+            replay_report(r->sink, seg->number, sr.scan.bad_region_offset,
+                          "bytes that are no frame");
+        }
+        if (seg->verdict == SEGMENT_DAMAGED && seg->size > 0) {
             r->bad_region_count++;
+            replay_report(r->sink, seg->number, 0, "the header is damaged");
+        }
     }
     return e;
 }
@@ -246,7 +256,7 @@ static enum err replay_init(struct replay *r, struct wal *w, const struct wal_si
 
     if (thread_count > shard_count)
         thread_count = shard_count;
-    *r = (struct replay){.w = w};
+    *r = (struct replay){.w = w, .sink = sink};
     e = replay_ring_init(&r->ring, thread_count, ei);
     if (e != ERR_OK)
         return e;
@@ -309,6 +319,7 @@ static void report_last_gaps(struct replay *r, const struct wal_sink *sink,
         if (from >= to)
             continue;
         out->lost_entry_count += to - from;
+        out->lost_at_end_count += to - from;
         sink->lost(sink->ctx, i, from, to);
     }
 }
@@ -330,17 +341,22 @@ static void results_merge(struct replay *r, struct wal_replay_result *out)
         out->entry_count += k->result.entry_count;
         out->bad_frame_count += k->result.bad_frame_count;
         out->lost_entry_count += k->result.lost_entry_count;
+        out->lost_at_start_count += k->result.lost_at_start_count;
         if (k->recovered_end > recovered)
             recovered = k->recovered_end;
     }
     if (last == NULL)
         return;
-    if (last->verdict == SEGMENT_DAMAGED && recovered > 0)
+    if (last->verdict == SEGMENT_DAMAGED && recovered > 0) {
         out->bad_frame_count++; /* its header; without a frame behind, all is torn tail */
+        replay_report(r->sink, last->number, 0, "the header is damaged");
+    }
     if (last->verdict == SEGMENT_GOOD && recovered < SEGMENT_HEADER_SIZE)
         recovered = SEGMENT_HEADER_SIZE;
     last->kept_size = recovered;
     out->torn_tail_bytes = last->size - recovered;
+    out->last_segment = last->number;
+    out->last_segment_end = recovered;
 }
 
 /* The numbers the log goes on with. */
@@ -386,7 +402,7 @@ enum err wal_replay(struct wal *w, const struct wal_sink *sink, uint32_t thread_
     results_merge(&r, &result);
     report_last_gaps(&r, sink, &result);
     e = ledger_reserve(&w->ledger, r.plan.count, ei);
-    if (e == ERR_OK)
+    if (e == ERR_OK && !w->options.read_only)
         e = replay_plan_cut(w, &r.plan, ei);
     if (e != ERR_OK)
         goto out;

@@ -32,6 +32,15 @@ void replay_plan_done(struct replay_plan *plan);
 MUST_USE enum err replay_plan_cut(struct wal *w, const struct replay_plan *plan,
                                   struct errinfo *ei);
 
+static inline void replay_report(const struct wal_sink *sink, uint32_t segment, uint64_t offset,
+                                 const char *what)
+{
+    const struct wal_damage damage = {segment, offset, what};
+
+    if (sink->bad != NULL)
+        sink->bad(sink->ctx, &damage);
+}
+
 /* A piece of one segment with the frames found in it. */
 struct replay_chunk {
     uint8_t *data; /* owned */
@@ -75,6 +84,7 @@ bool replay_ring_failed(const struct replay_ring *ring);
 struct replay_shard {
     uint64_t next_sequence; /* first one not applied; 0: no frame yet */
     uint64_t covered;       /* the owner has all up to this one; does not change */
+    uint64_t last_epoch;    /* of the frame before; 0: none yet */
 };
 
 struct replay_worker {

@@ -9,13 +9,13 @@
 
 static enum err segment_inspect(struct wal *w, struct replay_segment *seg, struct errinfo *ei)
 {
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     uint8_t bytes[SEGMENT_HEADER_SIZE];
     struct file *file = NULL;
     size_t n = 0;
     enum err e;
 
-    segment_path_format(seg->number, path);
+    wal_segment_path(seg->number, path);
     seg->highest = calloc(w->options.shard_count, sizeof *seg->highest);
     if (seg->highest == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "log segments");
@@ -66,8 +66,13 @@ enum err replay_plan_read(struct wal *w, struct replay_plan *out, struct errinfo
 {
     struct replay_plan plan = {0};
     struct segment_list list = {0};
-    enum err e = segment_list_read(w->fs, &list, ei);
+    bool exists = true;
+    enum err e = ERR_OK;
 
+    if (w->options.read_only) /* wal_open() has not made the folder */
+        e = fs_exists(w->fs, WAL_DIR, &exists, ei);
+    if (e == ERR_OK && exists)
+        e = segment_list_read(w->fs, &list, ei);
     if (e != ERR_OK)
         return e;
     plan.segments = calloc(list.count + 1, sizeof *plan.segments);
@@ -101,11 +106,11 @@ void replay_plan_done(struct replay_plan *plan)
 
 static enum err segment_cut(struct wal *w, const struct replay_segment *seg, struct errinfo *ei)
 {
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     struct file *file = NULL;
     enum err e;
 
-    segment_path_format(seg->number, path);
+    wal_segment_path(seg->number, path);
     e = file_open(w->fs, path, FILE_READ_WRITE, &file, ei);
     if (e != ERR_OK)
         return e;

@@ -162,6 +162,9 @@ static void report_gap(struct replay_worker *k, const struct scan_frame *f)
     if (f->header.first_sequence <= shard->next_sequence)
         return;
     k->result.lost_entry_count += f->header.first_sequence - shard->next_sequence;
+    /* What a crash tore off has used up its numbers. */
+    if (shard->last_epoch != f->header.start_epoch)
+        k->result.lost_at_start_count += f->header.first_sequence - shard->next_sequence;
     k->sink->lost(k->sink->ctx, f->header.shard, shard->next_sequence, f->header.first_sequence);
     shard->next_sequence = f->header.first_sequence;
 }
@@ -205,7 +208,7 @@ static enum err frame_replay(struct replay_worker *k, const struct replay_chunk 
 
     if (h->first_sequence + h->entry_count - 1 <= shard->covered) {
         k->result.covered_frame_count++;
-        if (!chunk->last_segment)
+        if (!chunk->last_segment && !k->sink->verify_covered)
             return ERR_OK; /* the last one's frames are verified all the same: where is its tail? */
     }
     /* Also a bad frame says where the shard's entries begin. */
@@ -213,6 +216,7 @@ static enum err frame_replay(struct replay_worker *k, const struct replay_chunk 
         shard->next_sequence = h->first_sequence;
     if (crc32c(f->payload, h->stored_size) != h->payload_crc) {
         k->result.bad_frame_count++;
+        replay_report(k->sink, h->segment_number, f->offset, "the checksum of a frame is wrong");
         return ERR_OK;
     }
     if (chunk->last_segment)
@@ -221,6 +225,7 @@ static enum err frame_replay(struct replay_worker *k, const struct replay_chunk 
     if (e != ERR_CORRUPT)
         return e;
     k->result.bad_frame_count++;
+    replay_report(k->sink, h->segment_number, f->offset, "the content of a frame makes no sense");
     errinfo_clear(ei);
     return ERR_OK;
 }
@@ -235,6 +240,7 @@ static enum err chunk_replay(struct replay_worker *k, const struct replay_chunk 
             continue;
         if (frame_replay(k, chunk, f, ei) != ERR_OK)
             return ei->code;
+        k->shards[f->header.shard].last_epoch = f->header.start_epoch;
     }
     return ERR_OK;
 }

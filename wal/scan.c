@@ -38,12 +38,19 @@ static bool header_fits(const struct frame_scan *s, const struct frame_header *h
            (!id->epoch_known || h->start_epoch == id->start_epoch);
 }
 
+static void enter_bad_region(struct frame_scan *s)
+{
+    if (!s->in_bad_region)
+        s->bad_region_offset = frame_scan_offset(s);
+    s->in_bad_region = true;
+}
+
 /* Steps to the next place the magic could stand at, from one byte further on. */
 static void skip_to_magic(struct frame_scan *s)
 {
     const uint8_t *hit;
 
-    s->in_bad_region = true;
+    enter_bad_region(s);
     s->pos++;
     hit = memmem(s->data + s->pos, s->size - s->pos, frame_magic, FRAME_MAGIC_SIZE);
     if (hit != NULL)
@@ -61,7 +68,7 @@ enum scan_result frame_scan_next(struct frame_scan *s, struct scan_frame *frame,
 
         if (file_left < FRAME_HEADER_SIZE) {
             if (file_left > 0)
-                s->in_bad_region = true;
+                enter_bad_region(s);
             return SCAN_END;
         }
         if (left < FRAME_HEADER_SIZE) {

@@ -25,7 +25,8 @@ struct frame_scan {
     uint64_t window_offset;
     size_t pos; /* next byte to look at */
     bool in_bad_region;
-    uint64_t bad_region_count; /* closed by a frame behind them; an open one shows in_bad_region */
+    uint64_t bad_region_offset; /* of the open one, or of the last that was closed */
+    uint64_t bad_region_count;  /* closed by a frame behind them; an open one shows in_bad_region */
 };
 
 enum scan_result {

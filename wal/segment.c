@@ -11,16 +11,16 @@
 
 #include "base/assert.h"
 
-void segment_path_format(uint32_t number, char out[SEGMENT_PATH_SIZE])
+void wal_segment_path(uint32_t number, char out[WAL_PATH_SIZE])
 {
-    int n = snprintf(out, SEGMENT_PATH_SIZE, WAL_DIR "/%08" PRIu32 ".wal", number);
+    int n = snprintf(out, WAL_PATH_SIZE, WAL_DIR "/%08" PRIu32 ".wal", number);
 
-    ASSERT(n > 0 && n < SEGMENT_PATH_SIZE);
+    ASSERT(n > 0 && n < WAL_PATH_SIZE);
 }
 
-bool segment_name_parse(const char *name, uint32_t *number)
+bool wal_segment_name_parse(const char *name, uint32_t *number)
 {
-    char expected[SEGMENT_PATH_SIZE];
+    char expected[WAL_PATH_SIZE];
     uint64_t v = 0;
     size_t digits = 0;
 
@@ -29,7 +29,7 @@ bool segment_name_parse(const char *name, uint32_t *number)
     if (digits == 0 || v == 0 || v > UINT32_MAX)
         return false;
     /* Only the canonical spelling: "1.wal" beside "00000001.wal" would be one segment twice. */
-    segment_path_format((uint32_t)v, expected);
+    wal_segment_path((uint32_t)v, expected);
     if (strcmp(expected + sizeof WAL_DIR, name) != 0)
         return false;
     *number = (uint32_t)v;
@@ -41,7 +41,7 @@ static enum err list_visit(void *ctx, const char *name, struct errinfo *ei)
     struct segment_list *list = ctx;
     uint32_t number;
 
-    if (!segment_name_parse(name, &number))
+    if (!wal_segment_name_parse(name, &number))
         return ERR_OK;
     if (list->count == list->capacity) {
         size_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
@@ -100,13 +100,13 @@ static enum err write_header(struct file *file, const struct segment_header *hea
 enum err segment_create(struct fs *fs, const struct segment_header *header, struct segment **out,
                         struct errinfo *ei)
 {
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     struct segment *seg = calloc(1, sizeof *seg);
     enum err e;
 
     if (seg == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "segment %" PRIu32, header->segment_number);
-    segment_path_format(header->segment_number, path);
+    wal_segment_path(header->segment_number, path);
     seg->number = header->segment_number;
     seg->highest = calloc(header->shard_count, sizeof *seg->highest);
     if (seg->highest == NULL) {
@@ -134,7 +134,7 @@ out:
 bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size, bool is_only)
 {
     bool keep = keep_size > SEGMENT_HEADER_SIZE || is_only;
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     enum err ignored = ERR_OK; /* what led here is the error to tell */
 
     /* Frames behind keep_size live on in memory and are written again elsewhere. After a failed
@@ -143,7 +143,7 @@ bool segment_give_up(struct fs *fs, struct segment *segment, uint64_t keep_size,
      * segment's header tells readers where to stop. */
     if (keep)
         ignored = file_truncate(segment->file, keep_size, NULL);
-    segment_path_format(segment->number, path);
+    wal_segment_path(segment->number, path);
     segment_close(segment);
     if (!keep)
         ignored = fs_unlink(fs, path, NULL);
@@ -158,4 +158,23 @@ void segment_close(struct segment *segment)
     file_close(segment->file);
     free(segment->highest);
     free(segment);
+}
+
+enum err wal_erase(struct fs *fs, struct errinfo *ei)
+{
+    struct segment_list list = {0};
+    bool exists = false;
+    enum err e = fs_exists(fs, WAL_DIR, &exists, ei);
+
+    if (e != ERR_OK || !exists)
+        return e;
+    e = segment_list_read(fs, &list, ei);
+    for (size_t i = 0; i < list.count && e == ERR_OK; i++) {
+        char path[WAL_PATH_SIZE];
+
+        wal_segment_path(list.numbers[i], path);
+        e = fs_unlink(fs, path, ei);
+    }
+    segment_list_done(&list);
+    return e == ERR_OK ? fs_sync_dir(fs, WAL_DIR, ei) : e;
 }

@@ -7,15 +7,6 @@
 #include "base/file.h"
 #include "wal/format_internal.h"
 
-#define WAL_DIR "wal"
-
-enum { SEGMENT_PATH_SIZE = 32 };
-
-/* "wal/00000001.wal"; more digits when eight are not enough. */
-void segment_path_format(uint32_t number, char out[SEGMENT_PATH_SIZE]);
-/* True for exactly the names segment_path_format() makes, without the folder. */
-bool segment_name_parse(const char *name, uint32_t *number);
-
 struct segment_list {
     uint32_t *numbers; /* owned, ascending; freed by segment_list_done() */
     size_t count, capacity;

@@ -171,9 +171,9 @@ enum err wal_open(const struct wal_options *options, struct wal **out, struct er
     if (options->metrics != NULL)
         wal_metrics_register(&w->metrics, options->metrics);
     e = start_epoch_draw(&w->start_epoch, ei);
-    if (e == ERR_OK)
+    if (e == ERR_OK && !options->read_only)
         e = fs_mkdir(w->fs, WAL_DIR, ei);
-    if (e == ERR_OK)
+    if (e == ERR_OK && !options->read_only)
         e = fs_sync_dir(w->fs, ".", ei);
     if (e != ERR_OK) {
         wal_free(w);
@@ -188,7 +188,7 @@ enum err wal_start(struct wal *w, struct errinfo *ei)
     struct errinfo open_ei = {0};
     enum err e;
 
-    ASSERT(w->replayed && !w->started);
+    ASSERT(w->replayed && !w->started && !w->options.read_only);
     memcpy(w->taken_sequences, w->next_sequences,
            w->options.shard_count * sizeof *w->taken_sequences);
     e = encode_team_new(&w->options.source, w->options.encode_threads, &w->backlog_bytes, &w->team,

@@ -24,6 +24,13 @@
 
 struct wal;
 
+#define WAL_DIR "wal" /* the folder of the data directory */
+enum { WAL_PATH_SIZE = 32 };
+/* "wal/00000001.wal"; more digits when eight are not enough. */
+void wal_segment_path(uint32_t number, char out[WAL_PATH_SIZE]);
+/* True for exactly the names wal_segment_path() makes, without the folder. */
+bool wal_segment_name_parse(const char *name, uint32_t *number);
+
 enum wal_sync {
     WAL_SYNC_ALWAYS,   /* durable means fdatasync has returned */
     WAL_SYNC_INTERVAL, /* synced every sync_interval_ms; "durable" means written to the file */
@@ -63,6 +70,9 @@ struct wal_source {
 
 struct wal_options {
     struct fs *fs; /* borrowed; the log's files live in its folder "wal" */
+    /* For whoever only looks: nothing on disk changes, there is no wal_start(). The folder may be
+     * missing. */
+    bool read_only;
     uint32_t shard_count;
     enum wal_sync sync;
     uint32_t sync_interval_ms;     /* for WAL_SYNC_INTERVAL */
@@ -75,8 +85,15 @@ struct wal_options {
     struct metrics_registry *metrics; /* borrowed, may be NULL */
 };
 
-/* Creates the folder when it is missing; reads nothing yet. */
+/* Creates the folder when it is missing (not with read_only); reads nothing yet. */
 MUST_USE enum err wal_open(const struct wal_options *options, struct wal **out, struct errinfo *ei);
+
+/* Bytes of a segment that should be a frame or a header and are none. */
+struct wal_damage {
+    uint32_t segment; /* its number */
+    uint64_t offset;  /* where they begin in its file */
+    const char *what; /* constant */
+};
 
 /* Receives what the log holds. Called by replay workers: one shard's frames arrive in order and
  * never at the same time; different shards run in parallel. */
@@ -100,6 +117,13 @@ struct wal_sink {
      * has. At least what any wal_cut() before was given.
      */
     const uint64_t *covered_sequences;
+    /*
+     * What is counted as bad frames, place by place; NULL: only counted. The reader and the workers
+     * call it, at the same time and in no order. Places of the last segment at or behind
+     * wal_replay_result.last_segment_end turn out to be the torn tail, which is no damage.
+     */
+    void (*bad)(void *ctx, const struct wal_damage *damage);
+    bool verify_covered; /* also check the frames that covered_sequences passes over */
 };
 
 struct wal_replay_result {
@@ -107,7 +131,12 @@ struct wal_replay_result {
     uint64_t covered_frame_count; /* not delivered: covered_sequences */
     uint64_t bad_frame_count;     /* frames, and runs of bytes that are none, skipped */
     uint64_t lost_entry_count;    /* entries missing in gaps */
-    uint64_t torn_tail_bytes;     /* cut from the last segment */
+    /* Of these, where a later start of the server goes on, or at the end: torn off by a crash, most
+     * likely, for numbers are never used again. */
+    uint64_t lost_at_start_count, lost_at_end_count;
+    uint64_t torn_tail_bytes;  /* cut from the last segment; with read_only: left there */
+    uint64_t last_segment_end; /* of what counts in it */
+    uint32_t last_segment;     /* its number, 0: there is none */
 };
 
 /*
@@ -186,6 +215,10 @@ MUST_USE enum err wal_cut(struct wal *w, const uint64_t *sequences, uint64_t *re
  * can remove it; does nothing when it holds no frame. Returns at once; if no new segment can be
  * made the current one stays and the log says so. */
 void wal_rotate(struct wal *w);
+
+/* Removes all segments of a log that nobody has open, durably, from the oldest on: all that it
+ * holds is elsewhere and covered (wal_sink.covered_sequences). No folder: nothing to do. */
+MUST_USE enum err wal_erase(struct fs *fs, struct errinfo *ei);
 
 /* Commits what is queued (as far as the disk allows, at most `deadline_ms`), syncs, stops the
  * threads, frees. ERR_IO or ERR_NO_SPACE when something queued could not be written, ERR_TIMEOUT

@@ -38,31 +38,73 @@ static void test_defaults(void **state)
     CHECK(f.query_total_memory_bytes == f.memory_limit_bytes / 2);
     CHECK(f.query_max_memory_bytes == 1 << 30);
     CHECK(f.query_timeout_ms == 120000 && f.query_concurrency == 20);
+    CHECK(f.query_threads == 0);
     CHECK(f.query_max_samples == 50000000 && f.lookback_delta_ms == 300000);
     CHECK(f.max_request_bytes == 32 << 20);
     CHECK(f.wal_sync == WAL_SYNC_ALWAYS && f.wal_sync_interval_ms == 1000);
     CHECK(f.wal_io == FS_IO_AUTO && f.replay_threads == 0 && f.shard_count == 0);
-    CHECK(!f.retention_given && !f.experimental_functions && !f.delayed_name_removal);
+    CHECK(!f.promql_language.experimental_functions && !f.delayed_name_removal);
+    CHECK(f.retention_ms == UINT64_C(15) * 86400000 && f.retention_bytes == 0);
+    CHECK(f.seal_interval_ms == 1800000 && !f.clock_is_data);
+    CHECK(f.compactor_threads == 0 && !f.admin_api);
     CHECK(f.log_level == LOG_LEVEL_INFO && f.log_format == LOG_FORMAT_LOGFMT);
     writer_done(&text);
 }
 
 static void test_values(void **state)
 {
+    static const char features[] =
+        "--enable-feature=promql-experimental-functions,promql-duration-expr,"
+        "promql-binop-fill-modifiers,promql-delayed-name-removal";
     struct server_flags f;
     struct byte_writer text;
 
     (void)state;
     CHECK(parse(&f, &text,
-                (const char *const[ARGS_MAX]){
-                    "--storage.memory-limit=512MB", "--wal.sync", "interval", "--wal.io=posix",
-                    "--query.timeout=5m", "--query.timeout=1m30s", "--no-web.enable-lifecycle",
-                    "--enable-feature=promql-experimental-functions,promql-delayed-name-removal",
-                    "--storage.shards=64"}) == FLAGS_RUN);
+                (const char *const[ARGS_MAX]){"--storage.memory-limit=512MB", "--wal.sync",
+                                              "interval", "--wal.io=posix", "--query.timeout=5m",
+                                              "--query.timeout=1m30s", "--no-web.enable-lifecycle",
+                                              features, "--storage.shards=64"}) == FLAGS_RUN);
     CHECK(f.memory_limit_bytes == (uint64_t)512 << 20);
     CHECK(f.wal_sync == WAL_SYNC_INTERVAL && f.wal_io == FS_IO_POSIX);
     CHECK(f.query_timeout_ms == 90000 && f.shard_count == 64);
-    CHECK(f.experimental_functions && f.delayed_name_removal);
+    CHECK(f.promql_language.experimental_functions && f.delayed_name_removal);
+    CHECK(f.promql_language.binop_fill_modifiers);
+    CHECK(!f.promql_language.extended_range_selectors && !f.type_and_unit_labels);
+    writer_done(&text);
+}
+
+static void test_maintenance(void **state)
+{
+    struct server_flags f;
+    struct byte_writer text;
+
+    (void)state;
+    CHECK(parse(&f, &text,
+                (const char *const[ARGS_MAX]){"--storage.seal-interval=10m", "--storage.clock=data",
+                                              "--compactor.threads=2", "--web.enable-admin-api",
+                                              "--storage.tsdb.retention.time=1y",
+                                              "--storage.tsdb.retention.size=10GB"}) == FLAGS_RUN);
+    CHECK(f.seal_interval_ms == 600000 && f.clock_is_data && f.compactor_threads == 2);
+    CHECK(f.admin_api && f.retention_ms == UINT64_C(365) * 86400000);
+    CHECK(f.retention_bytes == UINT64_C(10) << 30);
+    writer_done(&text);
+}
+
+/* A size alone takes the place of the default age, as in Prometheus. */
+static void test_retention_defaults(void **state)
+{
+    struct server_flags f;
+    struct byte_writer text;
+
+    (void)state;
+    CHECK(parse(&f, &text, (const char *const[ARGS_MAX]){"--storage.tsdb.retention.size=1TB"}) ==
+          FLAGS_RUN);
+    CHECK(f.retention_ms == 0 && f.retention_bytes == UINT64_C(1) << 40);
+    writer_done(&text);
+    CHECK(parse(&f, &text, (const char *const[ARGS_MAX]){"--storage.tsdb.retention.time=0s"}) ==
+          FLAGS_RUN);
+    CHECK(f.retention_ms == 0 && f.retention_bytes == 0);
     writer_done(&text);
 }
 
@@ -107,17 +149,20 @@ static void test_refused(void **state)
         const char *named;
     } cases[] = {
         {{"--no.such.flag=1"}, "no.such.flag"},
-        {{"stray"}, "stray"},
+        {{"stray"}, "unexpected argument 'stray'"},
         {{"-x"}, "-x"},
         {{"--query.timeout"}, "query.timeout"},
-        {{"--query.timeout=soon"}, "query.timeout"},
+        {{"--query.timeout=soon"}, "a duration such as 30s or 1h30m from 1ms to 1d"},
         {{"--query.timeout=0"}, "query.timeout"},
         {{"--query.max-samples=-1"}, "query.max-samples"},
         {{"--query.max-samples=0"}, "query.max-samples"},
         {{"--query.max-concurrency=4x"}, "expected a whole number from 1 to 1000"},
         {{"--storage.shards=3"}, "storage.shards"},
         {{"--storage.shards=8192"}, "storage.shards"},
-        {{"--storage.memory-limit=much"}, "storage.memory-limit"},
+        {{"--storage.memory-limit=much"}, "8GiB, or 1% to 100%, from 16MiB on"},
+        {{"--storage.memory-limit=500"}, "storage.memory-limit"},
+        {{"--query.max-memory=1"}, "a size such as 512MiB from 1MiB on"},
+        {{"--web.max-request-size=2GiB"}, "a size such as 512MiB from 1KiB to 1GiB"},
         {{"--storage.memory-limit=0%"}, "storage.memory-limit"},
         {{"--storage.memory-limit=101%"}, "storage.memory-limit"},
         {{"--storage.tsdb.path="}, "storage.tsdb.path"},
@@ -130,12 +175,14 @@ static void test_refused(void **state)
         {{"--wal.sync=sometimes"}, "wal.sync=sometimes: expected one of always, interval, never"},
         {{"--log.level=loud"}, "log.level"},
         {{"--enable-feature=native-histograms"}, "enable-feature"},
-        /* What is not built yet. */
-        {{"--storage.seal-interval=10m"}, "storage.seal-interval"},
-        {{"--storage.clock=data"}, "storage.clock"},
-        {{"--compactor.threads=2"}, "compactor.threads"},
-        {{"--web.enable-admin-api"}, "web.enable-admin-api"},
-        {{"--web.enable-lifecycle"}, "web.enable-lifecycle"},
+        {{"--storage.seal-interval=999ms"}, "storage.seal-interval"},
+        {{"--storage.seal-interval=2d"}, "storage.seal-interval"},
+        {{"--storage.clock=mine"}, "storage.clock"},
+        {{"--compactor.threads=257"}, "compactor.threads"},
+        {{"--web.enable-admin-api=yes"}, "web.enable-admin-api"},
+        {{"--storage.tsdb.retention.time=forever"}, "storage.tsdb.retention.time"},
+        {{"--storage.tsdb.retention.time=2000y"}, "from 0 to 366000d"},
+        {{"--storage.tsdb.retention.size=big"}, "storage.tsdb.retention.size"},
     };
 
     (void)state;
@@ -175,6 +222,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
+        cmocka_unit_test(test_maintenance),
+        cmocka_unit_test(test_retention_defaults),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_help_names_every_flag),

@@ -74,19 +74,21 @@ static void test_times(void **state)
 {
     static const struct {
         int64_t ms;
-        const char *want;
+        const char *want, *sample;
     } cases[] = {
-        {0, "0"},
-        {4000, "4"},
-        {1, "0.001"},
-        {10, "0.01"},
-        {100, "0.1"},
-        {1435781451781, "1435781451.781"},
-        {1435781451700, "1435781451.7"},
-        {-1, "-0.001"},
-        {-1500, "-1.5"},
-        {INT64_MAX, "9223372036854775.807"},
-        {INT64_MIN, "-9223372036854775.808"},
+        {0, "0", "0"},
+        {4000, "4", "4"},
+        {1, "0.001", "0.001"},
+        {10, "0.01", "0.010"},
+        {100, "0.1", "0.100"},
+        {10000, "10", "10"},
+        {1435781451781, "1435781451.781", "1435781451.781"},
+        {1435781451700, "1435781451.7", "1435781451.700"},
+        {-1, "-0.001", "-0.001"},
+        {-1500, "-1.5", "-1.500"},
+        {-10000, "-10", "-10"},
+        {INT64_MAX, "9223372036854775.807", "9223372036854775.807"},
+        {INT64_MIN, "-9223372036854775.808", "-9223372036854775.808"},
     };
 
     (void)state;
@@ -96,6 +98,8 @@ static void test_times(void **state)
         writer_init(&w);
         json_write_time(&w, cases[i].ms);
         check_text(&w, cases[i].want);
+        json_write_sample_time(&w, cases[i].ms);
+        check_text(&w, cases[i].sample);
     }
 }
 
@@ -116,16 +120,21 @@ static void test_points(void **state)
         {(double)NAN, "[4,\"NaN\"]", "[4,\"NaN\"]"},
     };
 
+    struct byte_writer w;
+
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct byte_writer w;
-
         writer_init(&w);
         json_write_point(&w, 4000, cases[i].value);
         check_text(&w, cases[i].sample);
         json_write_point_f(&w, 4000, cases[i].value);
         check_text(&w, cases[i].scalar);
     }
+    writer_init(&w);
+    json_write_point(&w, 4500, 1);
+    check_text(&w, "[4.500,\"1\"]");
+    json_write_point_f(&w, 4500, 1);
+    check_text(&w, "[4.5,\"1\"]");
 }
 
 static void test_labels(void **state)

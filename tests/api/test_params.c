@@ -88,7 +88,7 @@ static void test_times(void **state)
         int64_t ms = -7;
         struct errinfo ei = {0};
 
-        CHECK_OK(param_time_parse(str_from(cases[i].text), &ms, &ei), &ei);
+        CHECK_OK(time_parse(str_from(cases[i].text), &ms, &ei), &ei);
         CHECK_MSG(ms == cases[i].ms, "%s: %lld", cases[i].text, (long long)ms);
     }
 }
@@ -113,7 +113,7 @@ static void test_no_times(void **state)
         int64_t ms = 0;
         struct errinfo ei = {0};
 
-        CHECK(param_time_parse(str_from(cases[i]), &ms, &ei) == ERR_INVALID);
+        CHECK(time_parse(str_from(cases[i]), &ms, &ei) == ERR_INVALID);
         CHECK(strncmp(ei.message, "cannot parse \"", 14) == 0);
         CHECK(strstr(ei.message, "\" to a valid timestamp") != NULL);
     }

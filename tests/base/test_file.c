@@ -443,6 +443,24 @@ static void test_lock(void **state)
     CHECK_OK(fs_lock(fs, &ei), &ei); /* left held: teardown's fs_free() gives it back */
 }
 
+/* Creates nothing; is refused while the lock is held, and keeps others from taking it. */
+static void test_lock_shared(void **state)
+{
+    struct fs *fs = fs_of(state);
+
+    CHECK_OK(fs_lock_shared(fs, &ei), &ei);
+    CHECK(!exists(fs, "lock"));
+    fs_unlock(fs);
+    CHECK_OK(fs_lock(fs, &ei), &ei);
+    CHECK(fs_lock_shared(fs, NULL) == ERR_LOCKED);
+    fs_unlock(fs);
+    CHECK_OK(fs_lock_shared(fs, &ei), &ei);
+    CHECK(fs_lock(fs, NULL) == ERR_LOCKED);
+    CHECK(fs_lock_shared(fs, NULL) == ERR_LOCKED);
+    fs_unlock(fs);
+    CHECK_OK(fs_lock(fs, &ei), &ei);
+}
+
 static void test_free_bytes(void **state)
 {
     uint64_t bytes = 0;
@@ -518,6 +536,24 @@ static void test_second_opener_is_refused(void **state)
     errinfo_clear(&ei);
     CHECK_OK(fs_lock(other, &ei), &ei);
     fs_free(other);
+    CHECK_OK(fs_lock(fs, &ei), &ei);
+}
+
+static void test_readers_share_the_lock(void **state)
+{
+    struct fs *fs = fs_of(state), *readers[2] = {NULL, NULL};
+
+    CHECK_OK(fs_lock(fs, &ei), &ei);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(fs_open(fs_dir(fs), FS_IO_POSIX, &readers[i], &ei), &ei);
+        CHECK(fs_lock_shared(readers[i], NULL) == ERR_LOCKED);
+    }
+    fs_unlock(fs);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(fs_lock_shared(readers[i], &ei), &ei);
+    CHECK(fs_lock(fs, NULL) == ERR_LOCKED);
+    for (int i = 0; i < 2; i++)
+        fs_free(readers[i]);
     CHECK_OK(fs_lock(fs, &ei), &ei);
 }
 
@@ -696,10 +732,12 @@ static void test_short_writes_are_continued(void **state)
         cmocka_unit_test_setup_teardown(test_open_file_outlives_its_name, setup, teardown),        \
         cmocka_unit_test_setup_teardown(test_list_is_sorted, setup, teardown),                     \
         cmocka_unit_test_setup_teardown(test_lock, setup, teardown),                               \
+        cmocka_unit_test_setup_teardown(test_lock_shared, setup, teardown),                        \
         cmocka_unit_test_setup_teardown(test_free_bytes, setup, teardown),                         \
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown)
 #define REAL_TESTS(setup)                                                                          \
     cmocka_unit_test_setup_teardown(test_second_opener_is_refused, setup, teardown),               \
+        cmocka_unit_test_setup_teardown(test_readers_share_the_lock, setup, teardown),             \
         cmocka_unit_test_setup_teardown(test_directory_is_created_with_parents, setup, teardown),  \
         cmocka_unit_test_setup_teardown(test_disk_errors_keep_their_code, setup, teardown),        \
         cmocka_unit_test_setup_teardown(test_lock_dies_with_its_process, setup, teardown),         \

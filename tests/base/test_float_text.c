@@ -160,10 +160,23 @@ static void test_parse_refuses(void **state)
 static double random_double(struct test_random *r)
 {
     for (;;) {
-        double v = test_random_below(r, 4) != 0 ? double_from_bits(test_random_u64(r))
-                                                : (double)(int64_t)test_random_u64(r) /
-                                                      (double)(1 + test_random_below(r, 1000));
+        static const double scales[] = {1, 10, 1e2, 1e3, 1e4, 1e6, 1e7};
+        double v;
 
+        switch (test_random_below(r, 4)) {
+        case 0:
+            v = (double)(int64_t)test_random_u64(r) / (double)(1 + test_random_below(r, 1000));
+            break;
+        case 1: /* decimals of up to 19 digits, and their neighbours */
+            v = (double)(int64_t)(test_random_u64(r) >> test_random_below(r, 64)) /
+                scales[test_random_below(r, sizeof scales / sizeof *scales)];
+            if (test_random_below(r, 4) == 0)
+                v = nextafter(v, test_random_below(r, 2) == 0 ? INFINITY : -INFINITY);
+            break;
+        default:
+            v = double_from_bits(test_random_u64(r));
+            break;
+        }
         if (isfinite(v))
             return v;
     }
@@ -179,6 +192,26 @@ static void shortest_by_trial(double v, char *out)
     }
 }
 
+/* The twin of 'f': the digits of 'e' with the point moved. */
+static void expand_exponent(const char *e, char *out)
+{
+    const char *mark = strchr(e, 'e');
+    int exponent = (int)strtol(mark + 1, NULL, 10), count = 0;
+    char digits[FLOAT_TEXT_SIZE];
+
+    if (*e == '-')
+        *out++ = *e++;
+    for (; e < mark; e++)
+        if (*e != '.')
+            digits[count++] = *e;
+    for (int i = exponent < 0 ? exponent : 0; i <= exponent || i < count; i++) {
+        if (i == exponent + 1)
+            *out++ = '.';
+        *out++ = (char)(i < 0 || i >= count ? '0' : digits[i]);
+    }
+    *out = '\0';
+}
+
 static void test_shortest_equals_twin(void **state)
 {
     struct test_random r = test_random_init(0xf107);
@@ -187,11 +220,14 @@ static void test_shortest_equals_twin(void **state)
                                                  float_format_json};
 
     (void)state;
-    for (int i = 0; i < 20000; i++) {
-        double v = random_double(&r), back;
+    for (int i = 0; i < 40000; i++) {
+        double v = i == 0 ? -0.0 : random_double(&r), back;
 
         (void)float_format_e(v, got);
         shortest_by_trial(v, want);
+        CHECK_MSG(strcmp(got, want) == 0, "got %s, want %s", got, want);
+        expand_exponent(got, want);
+        (void)float_format_f(v, got);
         CHECK_MSG(strcmp(got, want) == 0, "got %s, want %s", got, want);
         for (size_t k = 0; k < sizeof formats / sizeof *formats; k++) {
             size_t n = formats[k](v, got);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/arena_blocks_internal.h"
 #include "base/budget.h"
 #include "base/thread.h"
 #include "tests/lib/test_cmocka.h"
@@ -164,6 +165,12 @@ static void test_arena_limits(void **state)
     CHECK(arena_alloc(&a, SIZE_MAX) == NULL && arena_alloc(&a, SIZE_MAX - 20) == NULL);
     CHECK(arena_memdup0(&a, "", SIZE_MAX) == NULL);
     arena_done(&a);
+    budget_init(&b, "query memory", 20000, NULL);
+    arena_init(&a, &b);
+    CHECK(arena_alloc(&a, 3000) != NULL && arena_alloc(&a, 25000) == NULL);
+    CHECK(arena_alloc(&a, 4000) != NULL && a.used_bytes > 7000); /* another block */
+    CHECK(arena_error(&a, NULL) == ERR_LIMIT);                   /* still of what was refused */
+    arena_done(&a);
     arena_init(&a, NULL);
     CHECK(arena_alloc(&a, SIZE_MAX - 100) == NULL && arena_error(&a, NULL) != ERR_OK);
     arena_done(&a);
@@ -219,12 +226,94 @@ static void test_arena_grows_arrays(void **state)
     arena_done(&a);
 }
 
+enum { BLOCK_THREADS = 4, BLOCK_ROUNDS = 400 };
+
+/* Fills arenas to random sizes and looks whether anybody else wrote there. */
+static void *blocks_run(void *arg)
+{
+    struct test_random rng = test_random_init(*(const uint64_t *)arg);
+
+    for (int round = 0; round < BLOCK_ROUNDS; round++) {
+        uint64_t *runs[8];
+        size_t counts[8];
+        struct arena a;
+
+        arena_init(&a, NULL);
+        for (size_t i = 0; i < 8; i++) {
+            counts[i] = test_random_below(&rng, 60000) + 1;
+            runs[i] = ARENA_ARRAY(&a, counts[i], uint64_t);
+            CHECK(runs[i] != NULL);
+            for (size_t k = 0; k < counts[i]; k++)
+                runs[i][k] = (uint64_t)(uintptr_t)&a + i;
+        }
+        if (round % 16 == 0)
+            arena_spare_release();
+        for (size_t i = 0; i < 8; i++) {
+            for (size_t k = 0; k < counts[i]; k++)
+                CHECK(runs[i][k] == (uint64_t)(uintptr_t)&a + i);
+        }
+        arena_done(&a);
+    }
+    return NULL;
+}
+
+static void test_blocks_are_nobody_elses(void **state)
+{
+    struct thread threads[BLOCK_THREADS] = {0};
+    uint64_t seeds[BLOCK_THREADS];
+    struct errinfo ei = {0};
+
+    (void)state;
+    for (uint32_t i = 0; i < BLOCK_THREADS; i++) {
+        seeds[i] = i + 1;
+        CHECK_OK(thread_start(&threads[i], "blocks", blocks_run, &seeds[i], &ei), &ei);
+    }
+    for (uint32_t i = 0; i < BLOCK_THREADS; i++)
+        thread_join(&threads[i]);
+    arena_spare_release();
+    arena_spare_release(); /* what nobody needed since the last call: all of it */
+}
+
+/* Such an arena takes kept blocks, and leaves none. */
+static void test_arena_gives_back(void **state)
+{
+    enum { BLOCK = 1 << 20 };
+    struct arena keeping, giving;
+    void *first, *second;
+
+    (void)state;
+    arena_spare_release();
+    arena_spare_release();
+    arena_init(&giving, NULL);
+    giving.gives_back = true;
+    for (int i = 0; i < 8; i++)
+        CHECK(arena_alloc(&giving, BLOCK / 2) != NULL);
+    arena_done(&giving);
+    CHECK(arena_spare_bytes() == 0);
+    arena_init(&keeping, NULL);
+    first = arena_alloc(&keeping, BLOCK / 2);
+    CHECK(first != NULL);
+    arena_done(&keeping);
+    CHECK(arena_spare_bytes() <= 2 * (size_t)BLOCK);
+    arena_init(&giving, NULL);
+    giving.gives_back = true;
+    second = arena_alloc(&giving, BLOCK / 2);
+    CHECK(second != NULL);
+    arena_done(&giving);
+    CHECK(arena_spare_bytes() == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_budget_tree),   cmocka_unit_test(test_budget_under_threads),
-        cmocka_unit_test(test_arena_random),  cmocka_unit_test(test_arena_limits),
-        cmocka_unit_test(test_arena_helpers), cmocka_unit_test(test_arena_grows_arrays),
+        cmocka_unit_test(test_budget_tree),
+        cmocka_unit_test(test_budget_under_threads),
+        cmocka_unit_test(test_arena_random),
+        cmocka_unit_test(test_arena_limits),
+        cmocka_unit_test(test_arena_helpers),
+        cmocka_unit_test(test_arena_grows_arrays),
+        cmocka_unit_test(test_blocks_are_nobody_elses),
+        cmocka_unit_test(test_arena_gives_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,7 +83,19 @@ static void test_limits(void **state)
     CHECK(regex_memory(re) > REGEX_MAX_PATTERN_BYTES);
     CHECK(regex_match(re, str_from(pattern)));
     regex_free(re);
+    /* An alternation as long as a pattern may be compiles; what repetitions blow up does not. */
+    for (size_t i = 7; i < REGEX_MAX_PATTERN_BYTES; i += 8)
+        pattern[i] = '|';
+    for (size_t i = 0; i < REGEX_MAX_PATTERN_BYTES; i += 8)
+        pattern[i] = (char)('b' + i / 8 % 20);
+    re = compile_ok(pattern);
+    CHECK(regex_match(re, str_from("baaaaaa")));
+    regex_free(re);
+    for (size_t i = 0; i < 100; i++)
+        memcpy(pattern + i * 9, "\\pL{1000}", 10);
+    check_invalid(pattern, ERR_LIMIT);
     free(pattern);
+    regex_free(compile_ok("\\pL{1000}"));
     check_invalid("((a{1000}){1000}){1000}", ERR_INVALID);
     regex_free(NULL);
 }
@@ -214,6 +226,43 @@ static void test_threads_share_an_expression(void **state)
     regex_free(re);
 }
 
+static void check_template(const char *pattern, const char *source, const char *template,
+                           const char *want)
+{
+    struct regex_span spans[8];
+    struct regex *re = NULL;
+    struct errinfo ei = {0};
+    struct byte_writer out;
+    size_t count;
+
+    CHECK_OK(regex_compile(str_from(pattern), &re, &ei), &ei);
+    count = regex_group_count(re) + 1;
+    CHECK(count <= 8 && regex_captures(re, str_from(source), spans, count));
+    writer_init(&out);
+    regex_expand(re, str_from(template), str_from(source), spans, count, &out);
+    CHECK_MSG(out.size == strlen(want) && (out.size == 0 || memcmp(out.data, want, out.size) == 0),
+              "%s gave %.*s", template, (int)out.size, (const char *)out.data);
+    writer_done(&out);
+    regex_free(re);
+}
+
+static void test_templates(void **state)
+{
+    (void)state;
+    check_template("(a)(b)?(?P<name>c)", "ac", "$1-$2-$3-$name", "a--c-c");
+    check_template("(a)(b)", "ab", "${1}x$2", "axb");
+    check_template("(a)(b)", "ab", "$1x", ""); /* the group 1x does not exist */
+    check_template("(a)", "a", "$$1$", "$1$");
+    check_template("(a)", "a", "${1", "${1");
+    check_template("(a)", "a", "${}$ $-", "${}$ $-");
+    check_template("(a)", "a", "$0|$9|$01|${nope}", "a|||");
+    check_template("(?P<x>a)", "a", "$99999999999", "");
+    check_template("(a)", "a", "", "");
+    check_template("(a)", "a", "$1\u2013x", "a\u2013x"); /* a dash ends the name */
+    check_template("(a)", "a", "$1\u00e9x", "");         /* a letter does not */
+    check_template("(a)", "a", "$1\xff", "a\xff");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +275,7 @@ int main(void)
         cmocka_unit_test(test_invalid_utf8_text_is_survived),
         cmocka_unit_test(test_hostile_patterns_are_survived),
         cmocka_unit_test(test_threads_share_an_expression),
+        cmocka_unit_test(test_templates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,6 +32,13 @@ static void test_first_error_wins(void **state)
     CHECK(errinfo_set(&ei, ERR_IO, 99999, "odd") == ERR_IO);
     CHECK(strcmp(ei.message, "odd: unknown error") == 0);
     CHECK(errinfo_set(NULL, ERR_LIMIT, 0, "no story") == ERR_LIMIT);
+    errinfo_clear(&ei);
+    CHECK(errinfo_set_at(&ei, ERR_CORRUPT, "wal/1", 0, "page %d", 3) == ERR_CORRUPT);
+    CHECK(ei.has_offset && ei.offset == 0 && strcmp(ei.message, "wal/1: offset 0: page 3") == 0);
+    CHECK(errinfo_set_at(&ei, ERR_IO, "other", 9, "later") == ERR_IO && ei.offset == 0);
+    errinfo_clear(&ei);
+    CHECK(!ei.has_offset);
+    CHECK(errinfo_set_at(NULL, ERR_CORRUPT, "wal/1", 7, "no story") == ERR_CORRUPT);
     errinfo_prefix(NULL, "x");
     errinfo_clear(NULL);
 }

@@ -157,6 +157,48 @@ static void test_pool_runs_refuses_and_drains(void **state)
     mutex_done(&g.lock);
 }
 
+enum { SUBMITTERS = 3, TASKS_EACH = 2000 };
+
+struct crowd {
+    struct thread_pool *pool;
+    _Atomic uint32_t accepted, ran;
+};
+
+static void count_task(void *arg)
+{
+    atomic_fetch_add(&((struct crowd *)arg)->ran, 1);
+}
+
+static void *submit_many(void *arg)
+{
+    struct crowd *c = arg;
+
+    for (int i = 0; i < TASKS_EACH; i++)
+        atomic_fetch_add(&c->accepted, thread_pool_submit(c->pool, count_task, c) == ERR_OK);
+    return NULL;
+}
+
+/* Tasks are handed to workers that are idle, or queued, or refused, by several threads at once:
+ * what was taken runs once. */
+static void test_pool_takes_tasks_from_many(void **state)
+{
+    struct crowd c = {0};
+    struct thread submitters[SUBMITTERS];
+    struct errinfo ei = {0};
+
+    (void)state;
+    CHECK_OK(thread_pool_new("crowd", 3, 4, &c.pool, &ei), &ei);
+    for (int i = 0; i < SUBMITTERS; i++)
+        CHECK_OK(thread_start(&submitters[i], "submit", submit_many, &c, &ei), &ei);
+    for (int i = 0; i < SUBMITTERS; i++)
+        thread_join(&submitters[i]);
+    thread_pool_wait(c.pool);
+    CHECK(c.accepted > 0 && c.ran == c.accepted);
+    (void)submit_many(&c);
+    thread_pool_free(c.pool);
+    CHECK(c.ran == c.accepted);
+}
+
 /* One shared pointer that writers replace; readers check that what they see is alive. */
 enum { ALIVE = 0x600d, DEAD = 0xdead };
 struct object {
@@ -313,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_cond_times_out),
         cmocka_unit_test(test_thread_blocks_signals),
         cmocka_unit_test(test_pool_runs_refuses_and_drains),
+        cmocka_unit_test(test_pool_takes_tasks_from_many),
         cmocka_unit_test(test_epoch_holds_back_for_old_readers_only),
         cmocka_unit_test(test_epoch_slots_can_all_be_taken),
         cmocka_unit_test(test_epoch_under_threads),

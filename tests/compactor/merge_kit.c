@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/codec.h"
+#include "tests/engine/histogram_kit.h"
 #include "tests/engine/index_twin.h"
 
 /* ---- lists ---- */
@@ -32,6 +33,7 @@ void merge_kit_list_copy(struct merge_kit_list *to, const struct merge_kit_list 
 void merge_kit_list_done(struct merge_kit_list *l)
 {
     free(l->items);
+    arena_done(&l->arena);
     *l = (struct merge_kit_list){0};
 }
 
@@ -61,13 +63,25 @@ void merge_kit_list_settle(struct merge_kit_list *l)
     l->count = kept + 1;
 }
 
+static bool is_same(const struct merge_kit_sample *before, const struct merge_kit_sample *x,
+                    const struct merge_kit_sample *y)
+{
+    bool follows = before != NULL && before->series == x->series &&
+                   before->generation == x->generation && before->position + 1 == x->position;
+
+    if (x->series != y->series || x->t_ms != y->t_ms ||
+        (x->histogram != NULL) != (y->histogram != NULL))
+        return false;
+    return x->histogram != NULL ? histogram_is_answer(x->histogram, y->histogram, follows)
+                                : double_bits(x->value) == double_bits(y->value);
+}
+
 void merge_kit_check_equal(const struct merge_kit_list *expected, const struct merge_kit_list *got)
 {
     for (size_t i = 0; i < expected->count && i < got->count; i++) {
         const struct merge_kit_sample *x = &expected->items[i], *y = &got->items[i];
 
-        CHECK_MSG(x->series == y->series && x->t_ms == y->t_ms &&
-                      double_bits(x->value) == double_bits(y->value),
+        CHECK_MSG(is_same(i > 0 ? x - 1 : NULL, x, y),
                   "sample %zu: series %u at %lld, not series %u at %lld", i, x->series,
                   (long long)x->t_ms, y->series, (long long)y->t_ms);
     }
@@ -129,6 +143,18 @@ struct part_key merge_kit_key(int64_t first_hour, int64_t hours, uint64_t genera
 
 /* ---- writing ---- */
 
+struct histogram *merge_kit_histograms(struct merge_kit *k, size_t n)
+{
+    struct histogram *h;
+
+    if (k->histogram_percent == 0 || test_random_below(k->random, 100) >= k->histogram_percent)
+        return NULL;
+    h = ARENA_ARRAY(&k->arena, n, struct histogram);
+    CHECK(h != NULL);
+    histograms_fill_any(k->random, &k->arena, h, n);
+    return h;
+}
+
 static double random_value(struct test_random *r, uint64_t kind, double base)
 {
     static const uint64_t bits[] = {0,
@@ -179,6 +205,7 @@ static void write_series(struct merge_kit *k, struct part_writer *w, uint32_t se
     uint64_t kind = test_random_below(r, 3), values = test_random_below(r, 4);
     double base = (double)test_random_below(r, 100000);
     struct errinfo ei = {0};
+    uint64_t position = 0;
 
     if (!shape.regular && test_random_below(r, 2) == 0)
         t += 15000 * (int64_t)test_random_below(r, key->window_size_ms / 15000);
@@ -186,16 +213,24 @@ static void write_series(struct merge_kit *k, struct part_writer *w, uint32_t se
         size_t count = shape.regular                  ? shape.samples_max
                        : test_random_below(r, 3) == 0 ? 1 + test_random_below(r, 5)
                                                       : 1 + test_random_below(r, shape.samples_max);
+        struct histogram *h = merge_kit_histograms(
+            k, count < MERGE_KIT_HISTOGRAMS_MAX ? count : MERGE_KIT_HISTOGRAMS_MAX);
         size_t n = 0;
 
+        if (h != NULL && count > MERGE_KIT_HISTOGRAMS_MAX)
+            count = MERGE_KIT_HISTOGRAMS_MAX;
         for (; n < count && t < end; n++) {
             b->t_ms[n] = t;
             b->value[n] = random_value(r, values, base);
             merge_kit_list_push(&k->written,
-                                (struct merge_kit_sample){series, t, key->generation, b->value[n]});
+                                (struct merge_kit_sample){series, t, key->generation, b->value[n],
+                                                          h == NULL ? NULL : &h[n], position++});
             t = next_time(k, shape.regular, kind, t);
         }
-        CHECK_OK(part_writer_samples(w, b->t_ms, b->value, n, &ei), &ei);
+        if (h != NULL)
+            CHECK_OK(part_writer_histograms(w, b->t_ms, h, n, &ei), &ei);
+        else
+            CHECK_OK(part_writer_samples(w, b->t_ms, b->value, n, &ei), &ei);
         if (!shape.regular && test_random_below(r, 4) == 0)
             t += 15000 * (int64_t)test_random_below(r, 400);
     }
@@ -239,7 +274,7 @@ void merge_kit_read(const struct merge_kit *k, struct part *p, struct merge_kit_
 
         CHECK_OK(part_labels(p, &i, 1, &arena, &labels, &ei), &ei);
         CHECK_OK(part_fingerprints(p, &i, 1, &print, &ei), &ei);
-        CHECK_OK(part_read(p, &i, 1, INT64_MIN, INT64_MAX, &arena, &c, &ei), &ei);
+        CHECK_OK(part_read(p, &i, 1, INT64_MIN, INT64_MAX, &arena, &out->arena, &c, &ei), &ei);
         while (at < k->series_count && !labels_equal(&k->series[at].labels, &labels))
             at++;
         CHECK_MSG(at < k->series_count, "series %u is unknown or out of order", i);
@@ -247,7 +282,11 @@ void merge_kit_read(const struct merge_kit *k, struct part *p, struct merge_kit_
         CHECK(c.count > 0);
         for (size_t n = 0; n < c.count; n++)
             merge_kit_list_push(out, (struct merge_kit_sample){
-                                         at, c.t_ms[n], part_info(p)->key.generation, c.value[n]});
+                                         .series = at,
+                                         .t_ms = c.t_ms[n],
+                                         .generation = part_info(p)->key.generation,
+                                         .value = c.value[n],
+                                         .histogram = c.histogram == NULL ? NULL : c.histogram[n]});
         arena_reset(&arena);
     }
     arena_done(&arena);

@@ -10,11 +10,13 @@
 
 #include "base/arena.h"
 #include "compactor/merge.h"
+#include "engine/histogram.h"
 #include "engine/part.h"
 #include "tests/lib/test_support.h"
 
 #define MERGE_KIT_START INT64_C(1700006400000) /* a border of 8 h */
 #define MERGE_KIT_HOUR INT64_C(3600000)
+enum { MERGE_KIT_HISTOGRAMS_MAX = 60 }; /* in a chunk */
 
 struct merge_kit_series {
     struct labels labels;
@@ -25,10 +27,13 @@ struct merge_kit_sample {
     int64_t t_ms;
     uint64_t generation;
     double value;
+    const struct histogram *histogram; /* NULL: a float; in the kit's arena, or the list's */
+    uint64_t position; /* what was written: of the series' samples in that source, its number */
 };
 struct merge_kit_list {
     struct merge_kit_sample *items; /* owned */
     size_t count, capacity;
+    struct arena arena; /* of what was read */
 };
 struct merge_kit {
     struct test_random *random;
@@ -36,6 +41,7 @@ struct merge_kit {
     struct merge_kit_series *series; /* in storage order; owned */
     size_t series_count;
     struct merge_kit_list written; /* all that went into parts */
+    unsigned histogram_percent;    /* so many chunks are of histograms */
 };
 
 void merge_kit_init(struct merge_kit *k, struct test_random *r, size_t series_count);
@@ -60,7 +66,10 @@ void merge_kit_list_done(struct merge_kit_list *l);
 
 /* Appends all samples of an open part, by the generation of its key. */
 void merge_kit_read(const struct merge_kit *k, struct part *p, struct merge_kit_list *out);
-/* Both settled. */
+/* `n` random histograms in the kit's arena if the next chunk is to be of them, else NULL. */
+struct histogram *merge_kit_histograms(struct merge_kit *k, size_t n);
+/* Both settled. What a histogram's hint says of the sample before may be lost, and must be where
+ * that sample is not there. */
 void merge_kit_check_equal(const struct merge_kit_list *expected, const struct merge_kit_list *got);
 
 #endif

@@ -178,7 +178,8 @@ static void merge_once(uint64_t seed)
     struct errinfo ei = {0};
 
     kit_store_init(&store, seed, 1 << 20);
-    merge_kit_init(&kit, &r, 1 + test_random_below(&r, 60));
+    merge_kit_init(&kit, &r, 1 + test_random_below(&r, seed % 3 == 0 ? 20 : 60));
+    kit.histogram_percent = seed % 3 == 0 ? 10 + (unsigned)test_random_below(&r, 91) : 0;
     /* Generations are not in the order in which the inputs are given. */
     for (size_t i = 0; i < inputs; i++) {
         struct merge_kit_shape shape = {0};
@@ -219,95 +220,151 @@ static void test_random_merges(void **state)
 static const struct merge_kit_shape full = {
     .presence_percent = 100, .samples_max = 480, .regular = true};
 
-/* Four windows of 2 h with full chunks: nothing is decoded, and timestamp columns stay shared. */
-static void test_full_chunks_are_copied(void **state)
-{
-    struct test_random r = test_random_init(5);
-    struct inputs in = {.count = 0};
+/* A merge and all that it needs. */
+struct scene {
+    struct test_random r;
     struct kit_store store;
     struct merge_kit kit;
+    struct inputs in;
     struct merge_options o;
     struct merge_result result;
-    struct errinfo ei = {0};
+};
 
-    (void)state;
-    kit_store_init(&store, 5, 1 << 20);
-    merge_kit_init(&kit, &r, 30);
-    for (int64_t i = 0; i < 4; i++)
-        input_add(&in, &kit, store.store, merge_kit_key(2 * i, 2, 1 + (uint64_t)i), full);
-    o = options_for(&in, &store);
-    CHECK(o.key.generation == 4 && o.key.window_size_ms == 8 * (uint64_t)MERGE_KIT_HOUR);
-    CHECK_OK(merge_run(&o, &result, &ei), &ei);
-    merge_kit_list_settle(&kit.written);
-    check_result(&kit, &o, &result, &kit.written);
-    CHECK(result.stats.chunks_decoded == 0 && result.stats.chunks_encoded == 0);
-    CHECK(result.stats.chunks_copied == 4 * kit.series_count);
-    CHECK(result.info.times_count == 4);
-    inputs_close(&in);
-    merge_kit_done(&kit);
-    kit_store_done(&store);
+static void scene_init(struct scene *s, uint64_t seed, size_t series)
+{
+    *s = (struct scene){.r = test_random_init(seed)};
+    kit_store_init(&s->store, seed, 1 << 20);
+    merge_kit_init(&s->kit, &s->r, series);
 }
 
-/* The same in pieces of 60: written anew, at most 480 in a chunk, the columns shared. */
-static void test_small_chunks_are_joined(void **state)
+/* Four windows of 2 h, one after the other, of generations 1 to 4. */
+static void scene_windows(struct scene *s, struct merge_kit_shape shape)
 {
-    struct test_random r = test_random_init(6);
-    struct merge_kit_shape pieces = full;
-    struct inputs in = {.count = 0};
-    struct kit_store store;
-    struct merge_kit kit;
-    struct merge_options o;
-    struct merge_result result;
+    for (int64_t i = 0; i < 4; i++)
+        input_add(&s->in, &s->kit, s->store.store, merge_kit_key(2 * i, 2, 1 + (uint64_t)i), shape);
+}
+
+/* Merges into chunks of `target` samples, copies those of `copy_min` (0: the product's numbers). */
+static void scene_merge(struct scene *s, uint32_t target, uint32_t copy_min)
+{
     struct errinfo ei = {0};
 
+    s->o = options_for(&s->in, &s->store);
+    s->o.target_samples = target;
+    s->o.copy_min_samples = copy_min;
+    CHECK_OK(merge_run(&s->o, &s->result, &ei), &ei);
+    merge_kit_list_settle(&s->kit.written);
+}
+
+static void scene_merge_checked(struct scene *s, uint32_t target, uint32_t copy_min)
+{
+    scene_merge(s, target, copy_min);
+    check_result(&s->kit, &s->o, &s->result, &s->kit.written);
+}
+
+static void scene_done(struct scene *s)
+{
+    inputs_close(&s->in);
+    merge_kit_done(&s->kit);
+    kit_store_done(&s->store);
+}
+
+/* Nothing is decoded, and timestamp columns stay shared. */
+static void test_full_chunks_are_copied(void **state)
+{
+    struct scene s;
+
     (void)state;
-    kit_store_init(&store, 6, 1 << 20);
-    merge_kit_init(&kit, &r, 30);
+    scene_init(&s, 5, 30);
+    scene_windows(&s, full);
+    scene_merge_checked(&s, 0, 0);
+    CHECK(s.o.key.generation == 4 && s.o.key.window_size_ms == 8 * (uint64_t)MERGE_KIT_HOUR);
+    CHECK(s.result.stats.chunks_decoded == 0 && s.result.stats.chunks_encoded == 0);
+    CHECK(s.result.stats.chunks_copied == 4 * s.kit.series_count);
+    CHECK(s.result.info.times_count == 4);
+    scene_done(&s);
+}
+
+/* Large chunks of histograms are copied like those of floats, in runs and at the border of two
+ * parts. */
+static void test_histograms_are_copied(void **state)
+{
+    struct merge_kit_shape shape = {
+        .presence_percent = 100, .samples_max = MERGE_KIT_HISTOGRAMS_MAX, .regular = true};
+    struct scene s;
+
+    (void)state;
+    scene_init(&s, 21, 6);
+    s.kit.histogram_percent = 100;
+    scene_windows(&s, shape);
+    scene_merge_checked(&s, MERGE_KIT_HISTOGRAMS_MAX, MERGE_KIT_HISTOGRAMS_MAX);
+    CHECK(s.result.info.has_histograms);
+    CHECK(s.result.stats.chunks_decoded == 0);
+    CHECK(s.result.stats.chunks_copied == (size_t)4 * 8 * s.kit.series_count);
+    scene_done(&s);
+}
+
+/* Where a part is rewritten by itself, each sample keeps the one that its hint speaks of. */
+static void test_hints_stay_within_a_part(void **state)
+{
+    struct merge_kit_shape shape = {.presence_percent = 100, .samples_max = 40, .regular = true};
+    struct merge_kit_list got = {0};
+    struct errinfo ei = {0};
+    struct scene s;
+    struct part *p;
+
+    (void)state;
+    scene_init(&s, 22, 6);
+    s.kit.histogram_percent = 70;
+    input_add(&s.in, &s.kit, s.store.store, merge_kit_key(0, 2, 1 << 16), shape);
+    scene_merge(&s, 100, 1000);
+    CHECK(s.result.stats.chunks_decoded > 0);
+    CHECK_OK(part_open(s.o.store, s.o.dir, &s.o.key, &p, &ei), &ei);
+    merge_kit_read(&s.kit, p, &got);
+    CHECK(got.count == s.kit.written.count);
+    for (size_t i = 1; i < got.count; i++) {
+        const struct merge_kit_sample *x = &s.kit.written.items[i];
+
+        if (x->histogram != NULL && x->series == x[-1].series)
+            CHECK(got.items[i].histogram->hint == x->histogram->hint);
+    }
+    merge_kit_list_done(&got);
+    part_close(p);
+    scene_done(&s);
+}
+
+/* Pieces of 60: written anew, at most 480 in a chunk, the columns shared. */
+static void test_small_chunks_are_joined(void **state)
+{
+    struct merge_kit_shape pieces = full;
+    struct scene s;
+
+    (void)state;
+    scene_init(&s, 6, 30);
     pieces.samples_max = 60;
-    for (int64_t i = 0; i < 4; i++)
-        input_add(&in, &kit, store.store, merge_kit_key(2 * i, 2, 1 + (uint64_t)i), pieces);
-    o = options_for(&in, &store);
-    o.target_samples = 480;
-    o.copy_min_samples = 240;
-    CHECK_OK(merge_run(&o, &result, &ei), &ei);
-    merge_kit_list_settle(&kit.written);
-    check_result(&kit, &o, &result, &kit.written);
-    CHECK(result.stats.chunks_copied == 0);
-    CHECK(result.stats.chunks_encoded == 4 * kit.series_count);
-    CHECK(result.info.times_count == 4);
-    inputs_close(&in);
-    merge_kit_done(&kit);
-    kit_store_done(&store);
+    scene_windows(&s, pieces);
+    scene_merge_checked(&s, 480, 240);
+    CHECK(s.result.stats.chunks_copied == 0);
+    CHECK(s.result.stats.chunks_encoded == 4 * s.kit.series_count);
+    CHECK(s.result.info.times_count == 4);
+    scene_done(&s);
 }
 
 /* A late part over one of the windows: only what it overlaps is decoded, and where it repeats a
  * timestamp the value acknowledged first stays. */
 static void test_overlap_decodes_what_it_must(void **state)
 {
-    struct test_random r = test_random_init(7);
-    struct inputs in = {.count = 0};
-    struct kit_store store;
-    struct merge_kit kit;
-    struct merge_options o;
-    struct merge_result result;
-    struct errinfo ei = {0};
+    struct scene s;
 
     (void)state;
-    kit_store_init(&store, 7, 1 << 20);
-    merge_kit_init(&kit, &r, 30);
-    for (int64_t i = 0; i < 4; i++)
-        input_add(&in, &kit, store.store, merge_kit_key(2 * i, 2, 1 + (uint64_t)i), full);
-    input_add(&in, &kit, store.store, merge_kit_key(2, 2, 9), full);
-    o = options_for(&in, &store);
-    CHECK_OK(merge_run(&o, &result, &ei), &ei);
-    merge_kit_list_settle(&kit.written);
-    check_result(&kit, &o, &result, &kit.written);
-    CHECK(result.stats.chunks_copied == 3 * kit.series_count);
-    CHECK(result.stats.chunks_decoded == 2 * kit.series_count);
-    CHECK(result.stats.samples_repeated == 480 * kit.series_count);
-    inputs_close(&in);
-    merge_kit_done(&kit);
-    kit_store_done(&store);
+    scene_init(&s, 7, 30);
+    scene_windows(&s, full);
+    input_add(&s.in, &s.kit, s.store.store, merge_kit_key(2, 2, 9), full);
+    scene_merge_checked(&s, 0, 0);
+    CHECK(s.result.stats.chunks_copied == 3 * s.kit.series_count);
+    CHECK(s.result.stats.chunks_decoded == 2 * s.kit.series_count);
+    CHECK(s.result.stats.samples_repeated == 480 * s.kit.series_count);
+    scene_done(&s);
 }
 
 /* ---- memory ---- */
@@ -425,84 +482,78 @@ static void test_ends_of_time(void **state)
     kit_store_done(&store);
 }
 
+/* Writes such an input and opens it. */
+static void edge_add(struct inputs *in, struct kit_store *s, uint64_t generation, int64_t first_ms,
+                     size_t chunks, size_t samples)
+{
+    struct part_key key = merge_kit_key(0, 2, generation);
+    struct errinfo ei = {0};
+
+    write_edge(s->store, &key, first_ms, chunks, samples, 0);
+    in->keys[in->count] = key;
+    CHECK_OK(part_open(s->store, "", &key, &in->parts[in->count++], &ei), &ei);
+}
+
 /* A burst in an otherwise quiet window: more samples between two cuts than a chunk may have. */
 static void test_burst(void **state)
 {
-    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 2)};
-    const bool chosen[2] = {true, true};
+    struct inputs in = {.count = 0};
     struct kit_store store;
-    struct part *parts[2];
-    struct merge_options o = {
-        .dir = "", .inputs = parts, .input_count = 2, .copy_min_samples = CODEC_SAMPLES_MAX};
+    struct merge_options o;
     struct merge_result result;
     struct errinfo ei = {0};
 
     (void)state;
     kit_store_init(&store, 10, 1 << 20);
-    write_edge(store.store, &keys[0], MERGE_KIT_START, 2, 8000, 0);
-    write_edge(store.store, &keys[1], MERGE_KIT_START + 7000000, 1, 1, 0);
-    for (size_t i = 0; i < 2; i++)
-        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
-    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
-    o.store = store.store;
+    edge_add(&in, &store, 1, MERGE_KIT_START, 2, 8000);
+    edge_add(&in, &store, 2, MERGE_KIT_START + 7000000, 1, 1);
+    o = options_for(&in, &store);
+    o.copy_min_samples = CODEC_SAMPLES_MAX;
     CHECK_OK(merge_run(&o, &result, &ei), &ei);
     CHECK(result.info.sample_count == 16001);
     CHECK(result.stats.chunks_encoded == 17); /* of 960 */
     CHECK(result.stats.chunks_copied == 1);
-    for (size_t i = 0; i < 2; i++)
-        part_close(parts[i]);
+    inputs_close(&in);
     kit_store_done(&store);
 }
 
 /* A few samples and then a chunk that could be copied: together they still fit into one. */
 static void test_few_samples_join_a_large_chunk(void **state)
 {
-    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 2)};
-    const bool chosen[2] = {true, true};
+    struct inputs in = {.count = 0};
     struct kit_store store;
-    struct part *parts[2];
-    struct merge_options o = {.dir = "", .inputs = parts, .input_count = 2};
+    struct merge_options o;
     struct merge_result result;
     struct errinfo ei = {0};
 
     (void)state;
     kit_store_init(&store, 12, 1 << 20);
-    write_edge(store.store, &keys[0], MERGE_KIT_START, 1, 5, 0);
-    write_edge(store.store, &keys[1], MERGE_KIT_START + 5, 1, 300, 0);
-    for (size_t i = 0; i < 2; i++)
-        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
-    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
-    o.store = store.store;
+    edge_add(&in, &store, 1, MERGE_KIT_START, 1, 5);
+    edge_add(&in, &store, 2, MERGE_KIT_START + 5, 1, 300);
+    o = options_for(&in, &store);
     CHECK_OK(merge_run(&o, &result, &ei), &ei);
     CHECK(result.info.sample_count == 305 && result.info.chunk_count == 1);
-    for (size_t i = 0; i < 2; i++)
-        part_close(parts[i]);
+    inputs_close(&in);
     kit_store_done(&store);
 }
 
 /* One label set under two fingerprints: one of the files lies. */
 static void test_fingerprints_that_differ(void **state)
 {
-    const struct part_key keys[2] = {merge_kit_key(0, 2, 1), merge_kit_key(0, 2, 99)};
-    const bool chosen[2] = {true, true};
+    struct inputs in = {.count = 0};
     struct kit_store store;
-    struct part *parts[2];
-    struct merge_options o = {.dir = "", .inputs = parts, .input_count = 2};
+    struct merge_options o;
     struct merge_result result;
     struct errinfo ei = {0};
 
     (void)state;
     kit_store_init(&store, 13, 1 << 20);
-    for (size_t i = 0; i < 2; i++) {
-        write_edge(store.store, &keys[i], MERGE_KIT_START, 1, 5, 0);
-        CHECK_OK(part_open(store.store, "", &keys[i], &parts[i], &ei), &ei);
-    }
-    CHECK_OK(merge_inputs_valid(keys, chosen, 2, &o.key, &ei), &ei);
-    o.store = store.store;
+    edge_add(&in, &store, 1, MERGE_KIT_START, 1, 5);
+    edge_add(&in, &store, 99, MERGE_KIT_START, 1, 5);
+    o = options_for(&in, &store);
     CHECK(merge_run(&o, &result, &ei) == ERR_CORRUPT);
     CHECK(strstr(ei.message, "-g99.index") != NULL);
-    for (size_t i = 0; i < 2; i++)
-        part_close(parts[i]);
+    inputs_close(&in);
     kit_store_done(&store);
 }
 
@@ -590,6 +641,8 @@ static void test_unknown_columns(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_histograms_are_copied),
+        cmocka_unit_test(test_hints_stay_within_a_part),
         cmocka_unit_test(test_random_merges),
         cmocka_unit_test(test_full_chunks_are_copied),
         cmocka_unit_test(test_small_chunks_are_joined),

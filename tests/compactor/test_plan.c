@@ -222,6 +222,78 @@ static void test_families_do_not_mix(void **state)
     arena_done(&s.arena);
 }
 
+/* The number of shards went from 16 to 32 and back: the part of 32 lies between two of 16. */
+static void test_another_shard_count_in_between(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    add(&s, 0, 2, 5, 1);
+    add(&s, 0, 2, 10, 1);
+    add(&s, 0, 2, 20, 1);
+    s.parts[1].key.shard_count = 32;
+    s.parts[1].key.shard = 7; /* of which shard 3 of 16 holds the series */
+    s.parts[1].is_fixed = true;
+    CHECK(plan(&s) == PLAN_NOTHING);
+    s.parts[1].key.shard = 8;
+    CHECK(plan(&s) == PLAN_OVERLAP && chose(&s, "x.x"));
+    s.parts[1].key.shard_count = 8;
+    CHECK(plan(&s) == PLAN_OVERLAP && chose(&s, "x.x"));
+    s.parts[1].key.shard = 1;
+    CHECK(plan(&s) == PLAN_NOTHING);
+    arena_done(&s.arena);
+}
+
+/* What may not be chosen does not keep others from it. */
+static void test_fixed_part(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    add(&s, 0, 2, 1, 1);
+    add(&s, 0, 2, 2, 1);
+    add(&s, 0, 2, 3, 1);
+    s.parts[0].is_fixed = true;
+    CHECK(plan(&s) == PLAN_OVERLAP && chose(&s, ".xx"));
+    s.parts[0].is_fixed = false;
+    s.parts[1].is_fixed = true;
+    CHECK(plan(&s) == PLAN_NOTHING);
+    arena_done(&s.arena);
+}
+
+/* Nothing is merged across a part that stays, and no window is made around it. */
+static void test_parts_that_stay(void **state)
+{
+    struct scene s;
+
+    (void)state;
+    scene_init(&s);
+    add(&s, 0, 2, 1, 1);
+    add(&s, 0, 2, 5, 1);
+    add(&s, 0, 2, 3, 1);
+    s.parts[2].is_fixed = true;
+    s.parts[2].key.shard_count /= 4;
+    s.parts[2].key.shard /= 4;
+    CHECK(plan(&s) == PLAN_NOTHING);
+    add(&s, 0, 2, 7, 1);
+    CHECK(plan(&s) == PLAN_OVERLAP && chose(&s, ".x.x"));
+    s.count = 3;
+    s.parts[2].key = merge_kit_key(0, 2, 8);
+    s.parts[2].key.shard_count *= 4;
+    s.parts[2].key.shard *= 4;
+    s.parts[2].is_fixed = true;
+    CHECK(plan(&s) == PLAN_OVERLAP && chose(&s, "xx.")); /* younger than both */
+    s.parts[1].key = merge_kit_key(2, 2, 5);
+    s.parts[2].key.window_start_ms += 4 * MERGE_KIT_HOUR;
+    s.options.retention_ms = 4 * day_ms;
+    CHECK(plan(&s) == PLAN_NOTHING);
+    s.parts[2].key.shard += 4; /* other hashes */
+    CHECK(plan(&s) == PLAN_WINDOW && chose(&s, "xx."));
+    arena_done(&s.arena);
+}
+
 static void test_improper_window(void **state)
 {
     struct scene s;
@@ -428,6 +500,9 @@ int main(void)
         cmocka_unit_test(test_small_parts_do_not_wait),
         cmocka_unit_test(test_many_of_one_generation),
         cmocka_unit_test(test_families_do_not_mix),
+        cmocka_unit_test(test_another_shard_count_in_between),
+        cmocka_unit_test(test_fixed_part),
+        cmocka_unit_test(test_parts_that_stay),
         cmocka_unit_test(test_improper_window),
         cmocka_unit_test(test_generation_in_between),
         cmocka_unit_test(test_valid_choices_keep_order),

@@ -1,7 +1,8 @@
 /*
  * The index alone, on the label sets of the GPU-fleet stream or of its second profile, spread over
- * 16 shards as the engine spreads them: cost of adding a series, bytes a series, and CPU time of
- * selections over all shards. One figure a line.
+ * 16 shards as the engine spreads them: cost of adding a series, bytes a series, CPU time of
+ * selections over all shards, and the cost of making an index anew from another's columns. One
+ * figure a line.
  *
  * Stands here and not in bench/ because it uses private headers.
  */
@@ -14,6 +15,7 @@
 #include "bench/bench_support.h"
 #include "bench/fleet_capture.h"
 #include "engine/index_internal.h"
+#include "engine/series_file_internal.h"
 
 enum { SHARD_COUNT = 16, BATCH_MAX = 4096 };
 
@@ -131,6 +133,43 @@ static void time_selects(struct bench *b)
     TIME_SELECT(b, "pods_by_regex", {MATCHER_REGEX, "pod", "train-job-[0-3].*"});
 }
 
+/* An image of every index and indexes made of these: what a rebuild and a restart cost. */
+static void time_images(struct bench *b)
+{
+    uint64_t image_ns = 0, load_ns = 0, bytes = 0;
+    struct errinfo ei = {0};
+
+    for (int s = 0; s < SHARD_COUNT; s++) {
+        uint32_t *slots = malloc((b->slot_count[s] + 1) * sizeof *slots);
+        struct series_image image;
+        struct index_stats stats;
+        struct index *loaded;
+        uint64_t start, made;
+
+        if (slots == NULL)
+            bench_fail("out of memory", NULL);
+        for (uint32_t i = 0; i < b->slot_count[s]; i++)
+            slots[i] = i;
+        start = clock_thread_cpu_ns();
+        if (index_image(b->shards[s], slots, b->slot_count[s], &image, &ei) != ERR_OK)
+            bench_fail("image", &ei);
+        made = clock_thread_cpu_ns();
+        if (index_new(&b->memory, &loaded, &ei) != ERR_OK ||
+            index_load_image(loaded, &image, &ei) != ERR_OK)
+            bench_fail("load", &ei);
+        load_ns += clock_thread_cpu_ns() - made;
+        image_ns += made - start;
+        index_stats_get(loaded, &stats);
+        bytes += stats.memory_bytes;
+        series_image_done(&image);
+        index_free(loaded);
+        free(slots);
+    }
+    printf("index_image_cpu %.0f ns\n", (double)image_ns / (double)b->series);
+    printf("index_load_cpu %.0f ns budget 250\n", (double)load_ns / (double)b->series);
+    printf("index_loaded_per_series %.1f B budget 100\n", (double)bytes / (double)b->series);
+}
+
 int main(int argc, char **argv)
 {
     struct bench *b = calloc(1, sizeof *b);
@@ -172,6 +211,7 @@ int main(int argc, char **argv)
     printf("index_dictionary_values %llu values\n", (unsigned long long)total.value_count);
     printf("index_text_per_series %.1f B\n", (double)total.value_bytes / (double)b->series);
     time_selects(b);
+    time_images(b);
     for (int s = 0; s < SHARD_COUNT; s++)
         index_free(b->shards[s]);
     free(b);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/codec.h"
+#include "tests/engine/histogram_kit.h"
 #include "tests/engine/index_twin.h"
 
 const struct part_key kit_key = {.window_start_ms = 1700006400000,
@@ -74,13 +75,22 @@ static void fill_times(struct test_random *r, int64_t *t_ms, size_t n, int64_t *
     }
 }
 
+static void fill_histograms(struct kit_model *m, struct test_random *r, struct kit_chunk *c)
+{
+    c->histogram = ARENA_ARRAY(&m->arena, c->count, struct histogram);
+    CHECK(c->histogram != NULL);
+    histograms_fill_any(r, &m->arena, c->histogram, c->count);
+    for (size_t i = 0; i < c->count; i++)
+        c->value[i] = c->histogram[i].sum;
+}
+
 static void fill_chunks(struct kit_model *m, struct test_random *r, struct kit_shape shape,
                         struct kit_series *s)
 {
     int64_t t = kit_key.window_start_ms + (int64_t)test_random_below(r, 3) * 1000;
 
     s->chunk_count = 1 + test_random_below(r, shape.chunks_max);
-    s->chunks = ARENA_ARRAY(&m->arena, s->chunk_count, struct kit_chunk);
+    s->chunks = arena_calloc(&m->arena, s->chunk_count, sizeof *s->chunks);
     CHECK(s->chunks != NULL);
     for (size_t i = 0; i < s->chunk_count; i++) {
         struct kit_chunk *c = &s->chunks[i];
@@ -91,6 +101,8 @@ static void fill_chunks(struct kit_model *m, struct test_random *r, struct kit_s
         CHECK(c->t_ms != NULL && c->value != NULL);
         fill_times(r, c->t_ms, c->count, &t);
         fill_values(r, c->value, c->count);
+        if (shape.has_histograms && test_random_below(r, 3) == 0)
+            fill_histograms(m, r, c);
     }
 }
 
@@ -137,6 +149,12 @@ void kit_model_done(struct kit_model *m)
     free(m->series);
 }
 
+static enum err chunk_write(struct part_writer *w, const struct kit_chunk *c, struct errinfo *ei)
+{
+    return c->histogram != NULL ? part_writer_histograms(w, c->t_ms, c->histogram, c->count, ei)
+                                : part_writer_samples(w, c->t_ms, c->value, c->count, ei);
+}
+
 enum err kit_write(struct part_store *s, const char *dir, const struct kit_model *m, uint64_t id,
                    struct part_info *info, struct errinfo *ei)
 {
@@ -149,8 +167,7 @@ enum err kit_write(struct part_store *s, const char *dir, const struct kit_model
 
         e = part_writer_series(w, &k->labels, k->fingerprint, ei);
         for (size_t c = 0; c < k->chunk_count && e == ERR_OK; c++)
-            e = part_writer_samples(w, k->chunks[c].t_ms, k->chunks[c].value, k->chunks[c].count,
-                                    ei);
+            e = chunk_write(w, &k->chunks[c], ei);
     }
     if (e == ERR_OK)
         e = part_writer_finish(w, 77, info, ei);
@@ -189,6 +206,15 @@ static void check_column(const struct kit_series *s, const struct column *c)
         CHECK(c->count - at >= k->count);
         CHECK(memcmp(c->t_ms + at, k->t_ms, k->count * sizeof *k->t_ms) == 0);
         CHECK(memcmp(c->value + at, k->value, k->count * sizeof *k->value) == 0);
+        for (size_t n = 0; n < k->count; n++) {
+            const struct histogram *got = c->histogram == NULL ? NULL : c->histogram[at + n];
+
+            CHECK((got != NULL) == (k->histogram != NULL));
+            if (got != NULL && at + n > 0)
+                CHECK(histogram_same_bits(&k->histogram[n], got));
+            else if (got != NULL)
+                CHECK(histogram_is_answer(&k->histogram[n], got, false));
+        }
         at += k->count;
     }
     CHECK(at == c->count);
@@ -212,7 +238,8 @@ static enum err check_batch(struct part *p, const struct kit_model *m, uint32_t 
     if ((e = part_labels(p, series, count, arena, labels, ei)) != ERR_OK ||
         (e = part_fingerprints(p, series, count, prints, ei)) != ERR_OK ||
         (e = part_find(p, wanted, count, found, ei)) != ERR_OK ||
-        (e = part_read(p, series, count, INT64_MIN, INT64_MAX, arena, columns, ei)) != ERR_OK)
+        (e = part_read(p, series, count, INT64_MIN, INT64_MAX, arena, arena, columns, ei)) !=
+            ERR_OK)
         return e;
     for (uint32_t i = 0; i < count; i++) {
         const struct kit_series *s = &m->series[first + i];

@@ -16,7 +16,8 @@
 struct kit_chunk {
     size_t count;
     int64_t *t_ms;
-    double *value;
+    double *value;               /* of a histogram: its sum */
+    struct histogram *histogram; /* NULL: floats */
 };
 struct kit_series {
     struct labels labels;
@@ -36,6 +37,7 @@ struct kit_shape {
     size_t spread;       /* how many different values some labels have */
     size_t samples_max;  /* in a chunk */
     size_t chunks_max;
+    bool has_histograms; /* some chunks are of them */
 };
 void kit_model_init(struct kit_model *m, struct test_random *r, struct kit_shape shape);
 void kit_model_done(struct kit_model *m);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/engine/codec_columns.h"
+#include "tests/engine/histogram_kit.h"
 
 const struct sealed_identity twin_identity = {.kind = SEALED_RECENT,
                                               .shard = 3,
@@ -34,8 +35,17 @@ static void chunk_fill(struct test_random *r, struct twin_chunk *c, int64_t firs
         memcpy(c->t_ms, share->t_ms, c->count * sizeof *c->t_ms);
 }
 
+static void chunk_histograms(struct test_random *r, struct twin_chunk *c, struct arena *arena)
+{
+    c->histogram = ARENA_ARRAY(arena, c->count, struct histogram);
+    CHECK(c->histogram != NULL);
+    histograms_fill_any(r, arena, c->histogram, c->count);
+    for (size_t i = 0; i < c->count; i++)
+        c->value[i] = c->histogram[i].sum;
+}
+
 void twin_slice_fill(struct test_random *r, struct twin_slice *slice, size_t chunk_count,
-                     size_t sample_max)
+                     size_t sample_max, struct arena *histograms)
 {
     uint32_t slot = (uint32_t)test_random_below(r, 100);
 
@@ -59,6 +69,8 @@ void twin_slice_fill(struct test_random *r, struct twin_slice *slice, size_t chu
         }
         c->slot = slot;
         chunk_fill(r, c, first, share, sample_max);
+        if (histograms != NULL && test_random_below(r, 2) == 0)
+            chunk_histograms(r, c, histograms);
     }
     slice->chunk_count = chunk_count;
 }
@@ -68,9 +80,11 @@ void twin_file_fill(struct test_random *r, struct twin_file *twin, size_t slice_
 {
     twin->slices = calloc(slice_count, sizeof *twin->slices);
     CHECK(twin->slices != NULL);
+    arena_init(&twin->arena, NULL);
     twin->slice_count = slice_count;
     for (size_t i = 0; i < slice_count; i++)
-        twin_slice_fill(r, &twin->slices[i], 1 + test_random_below(r, chunk_count), sample_max);
+        twin_slice_fill(r, &twin->slices[i], 1 + test_random_below(r, chunk_count), sample_max,
+                        twin->has_histograms ? &twin->arena : NULL);
 }
 
 void twin_file_free(struct twin_file *twin)
@@ -83,6 +97,7 @@ void twin_file_free(struct twin_file *twin)
         free(twin->slices[i].chunks);
     }
     free(twin->slices);
+    arena_done(&twin->arena);
     *twin = (struct twin_file){0};
 }
 
@@ -92,7 +107,10 @@ enum err twin_slice_write(struct sealed_writer *w, const struct twin_slice *twin
     for (size_t i = 0; i < twin->chunk_count; i++) {
         const struct twin_chunk *c = &twin->chunks[i];
         enum err e =
-            sealed_writer_chunk(w, c->slot, c->generation, c->t_ms, c->value, c->count, ei);
+            c->histogram != NULL
+                ? sealed_writer_histograms(w, c->slot, c->generation, c->t_ms, c->histogram,
+                                           c->count, ei)
+                : sealed_writer_chunk(w, c->slot, c->generation, c->t_ms, c->value, c->count, ei);
 
         if (e != ERR_OK)
             return e;
@@ -102,11 +120,13 @@ enum err twin_slice_write(struct sealed_writer *w, const struct twin_slice *twin
 
 void twin_file_write(struct fs *fs, const char *path, const struct twin_file *twin, bool finish)
 {
+    struct sealed_identity identity = twin_identity;
     struct sealed_file *f;
     struct sealed_writer *w;
     struct errinfo ei = {0};
 
-    CHECK_OK(sealed_writer_create(fs, path, &twin_identity, &f, &w, &ei), &ei);
+    identity.has_histograms = twin->has_histograms;
+    CHECK_OK(sealed_writer_create(fs, path, &identity, &f, &w, &ei), &ei);
     for (size_t i = 0; i < twin->slice_count; i++) {
         struct sealed_slice *slice;
 
@@ -146,7 +166,7 @@ enum err twin_slice_compare(const struct sealed_file *f, const struct sealed_sli
         CHECK(list.count == twin->chunk_count);
         columns = ARENA_ARRAY(&arena, list.count, struct column);
         CHECK(columns != NULL);
-        e = sealed_read(f, list.items, list.count, &arena, columns, ei);
+        e = sealed_read(f, list.items, list.count, &arena, &arena, columns, ei);
     }
     for (size_t i = 0; e == ERR_OK && i < list.count; i++) {
         const struct twin_chunk *c = &twin->chunks[i];
@@ -158,6 +178,9 @@ enum err twin_slice_compare(const struct sealed_file *f, const struct sealed_sli
         CHECK(list.items[i].max_time_ms == c->t_ms[c->count - 1]);
         CHECK(memcmp(columns[i].t_ms, c->t_ms, c->count * sizeof *c->t_ms) == 0);
         CHECK(memcmp(columns[i].value, c->value, c->count * sizeof *c->value) == 0);
+        CHECK((columns[i].histogram != NULL) == (c->histogram != NULL));
+        for (size_t k = 0; c->histogram != NULL && k < c->count; k++)
+            CHECK(histogram_same_bits(columns[i].histogram[k], &c->histogram[k]));
     }
     arena_done(&arena);
     free(keys);

@@ -14,7 +14,8 @@ struct twin_chunk {
     uint16_t generation;
     size_t count;
     int64_t *t_ms;
-    double *value;
+    double *value;               /* of a histogram: its sum */
+    struct histogram *histogram; /* NULL: floats; in the file's arena */
 };
 
 struct twin_slice {
@@ -26,13 +27,16 @@ struct twin_slice {
 struct twin_file {
     struct twin_slice *slices;
     size_t slice_count;
+    bool has_histograms; /* twin_file_fill(): half of the chunks are of them */
+    struct arena arena;
 };
 
 extern const struct sealed_identity twin_identity;
 
-/* A slice of about `chunk_count` chunks, random in every respect the format allows. */
+/* A slice of about `chunk_count` chunks, random in every respect the format allows. `histograms`:
+ * an arena for some, or NULL. */
 void twin_slice_fill(struct test_random *r, struct twin_slice *slice, size_t chunk_count,
-                     size_t sample_max);
+                     size_t sample_max, struct arena *histograms);
 void twin_file_fill(struct test_random *r, struct twin_file *twin, size_t slice_count,
                     size_t chunk_count, size_t sample_max);
 void twin_file_free(struct twin_file *twin);

@@ -60,7 +60,7 @@ static size_t check_chunk(const struct world *w, size_t end, const uint8_t *toke
 
         CHECK_MSG(t_ms[i] == w->t_ms[k], "sample %zu", k);
         CHECK_MSG(double_bits(value[i]) == w->bits[k], "sample %zu", k);
-        CHECK(chunk_window(t_ms[i]) == chunk_window(first_ms));
+        CHECK(t_ms[i] - first_ms < CHUNK_SPAN_MAX_MS);
     }
     return end - count;
 }
@@ -184,6 +184,37 @@ static void test_random_streams(void **state)
     free(w);
 }
 
+/* Differences of one size for long, as counters and gauges have them, with a few others between. */
+static void test_even_streams(void **state)
+{
+    static const double scales[] = {1, 1e2, 1e3, 1e6};
+    static const uint64_t sizes[] = {30, 60, 3000, 16000};
+    struct test_random r = test_random_init(20260802);
+    struct world *w = malloc(sizeof *w);
+
+    (void)state;
+    CHECK(w != NULL);
+    for (int round = 0; round < 600; round++) {
+        double scale = scales[test_random_below(&r, 4)];
+        uint64_t size = sizes[test_random_below(&r, 4)];
+        uint64_t odd_one_in = 2 + test_random_below(&r, 60);
+        size_t count = 1 + test_random_below(&r, 300);
+        int64_t t = (int64_t)test_random_below(&r, 1000000), integer = 1000000;
+
+        world_init(w);
+        for (size_t i = 0; i < count; i++) {
+            bool is_odd = test_random_below(&r, odd_one_in) == 0;
+
+            integer += (int64_t)test_random_below(&r, is_odd ? 5000 : size) - (int64_t)(size / 2);
+            t += is_odd && i % 2 == 0 ? 15001 : 15000;
+            world_add(w, t, double_bits((double)integer / scale));
+        }
+        world_check(w);
+        world_done(w);
+    }
+    free(w);
+}
+
 static void test_every_hostile_pair(void **state)
 {
     size_t n = sizeof hostile / sizeof hostile[0];
@@ -215,10 +246,14 @@ static void test_cuts(void **state)
     CHECK(w->series.closed == 0 && w->series.open_count == CHUNK_SAMPLE_MAX);
     world_add(w, (int64_t)1000 * CHUNK_SAMPLE_MAX, 0);
     CHECK(w->series.closed != 0 && w->series.open_count == 1);
-    /* The last millisecond of a window and the first of the next do not share a chunk. */
+    /* Borders of windows do not matter, the time since the first sample does. */
     world_add(w, CHUNK_WINDOW_MS - 1, 0);
     CHECK(w->series.open_count == 2);
     world_add(w, CHUNK_WINDOW_MS, 0);
+    CHECK(w->series.open_count == 3);
+    world_add(w, (int64_t)1000 * CHUNK_SAMPLE_MAX + CHUNK_SPAN_MAX_MS - 1, 0);
+    CHECK(w->series.open_count == 4);
+    world_add(w, (int64_t)1000 * CHUNK_SAMPLE_MAX + CHUNK_SPAN_MAX_MS, 0);
     CHECK(w->series.open_count == 1);
     world_check(w);
     world_done(w);
@@ -226,7 +261,7 @@ static void test_cuts(void **state)
     world_init(w);
     world_add(w, -1, 0);
     world_add(w, 0, 0);
-    CHECK(w->series.open_count == 1 && chunk_window(-1) + 1 == chunk_window(0));
+    CHECK(w->series.open_count == 2 && chunk_window(-1) + 1 == chunk_window(0));
     world_check(w);
     world_done(w);
     world_init(w);
@@ -283,7 +318,7 @@ static void test_damage(void **state)
         world_init(w);
         for (size_t i = 0; i < CHUNK_SAMPLE_MAX; i++, t += random_step(&r, 1000) % 50000 + 1) {
             bits = random_value(&r, bits);
-            if (t >= CHUNK_WINDOW_MS)
+            if (t >= CHUNK_SPAN_MAX_MS)
                 break;
             world_add(w, t, bits);
         }
@@ -334,9 +369,13 @@ static void test_memory_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_streams), cmocka_unit_test(test_every_hostile_pair),
-        cmocka_unit_test(test_cuts),           cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_damage),         cmocka_unit_test(test_memory_refused),
+        cmocka_unit_test(test_random_streams),
+        cmocka_unit_test(test_even_streams),
+        cmocka_unit_test(test_every_hostile_pair),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_memory_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

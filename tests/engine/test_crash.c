@@ -48,7 +48,7 @@ static bool send_round(struct kit *k, struct model *m, size_t round)
     for (size_t s = round % 2; s < SERIES_COUNT; s += 1 + round % 3) {
         kit_series(k, name_of(s, name));
         for (int i = 0; i < SAMPLES_A_ROUND; i++) {
-            kit_sample(k, time_of(m->sent[s]), value_of(s, m->sent[s]));
+            kit_sample_of(k, s, time_of(m->sent[s]), value_of(s, m->sent[s]));
             m->sent[s]++;
         }
     }
@@ -88,6 +88,7 @@ static void check_model(struct kit *k, const struct model *m)
             i = skip_lost(m, s, i, got.t_ms[n]);
             CHECK_MSG(i < m->sent[s], "series %zu has an invented sample", s);
             CHECK(double_bits(got.value[n]) == double_bits(value_of(s, i)));
+            kit_check_kind(s, &got, n);
         }
         CHECK(skip_lost(m, s, i, INT64_MAX) == m->sent[s]);
         arena_done(&arena);
@@ -203,7 +204,7 @@ static void test_no_space_then_power_loss(void **state)
     for (size_t s = 0; s < SERIES_COUNT; s++) {
         kit_series(&k, name_of(s, name));
         for (size_t i = before; i < m.sent[s]; i++) {
-            kit_sample(&k, time_of(i), value_of(s, i));
+            kit_sample_of(&k, s, time_of(i), value_of(s, i));
             m.acknowledged[s][i] = true; /* as checked below */
         }
     }
@@ -380,7 +381,7 @@ static size_t frame_sample_count(const uint8_t *payload, const struct frame_head
 
     CHECK(header->codec == FRAME_CODEC_RAW); /* they are small */
     while (record_next(&in, &record))
-        if (record.type == RECORD_SAMPLES && record_samples_count(record.body, &n))
+        if (record_has_samples(record.type) && record_samples_count(record.body, &n))
             count += n;
     CHECK(!in.failed);
     return count;

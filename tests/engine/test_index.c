@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "engine/index_internal.h"
+#include "engine/series_file_internal.h"
 #include "tests/engine/index_twin.h"
 #include "tests/lib/test_cmocka.h"
 
@@ -355,6 +356,231 @@ static void a_spent_budget_refuses_and_changes_nothing(void **state)
     world_done(&w);
 }
 
+/* ---- images ---- */
+
+static uint32_t *slots_of(const struct world *w, struct arena *arena)
+{
+    uint32_t *slots = ARENA_ARRAY(arena, w->count, uint32_t);
+
+    for (size_t i = 0; i < w->count; i++)
+        slots[i] = w->series[i].slot;
+    return slots;
+}
+
+/* What a series file may hold and index_image() does not: gaps between the ids of values, and
+ * values that no series has. */
+static void spread_ids(struct test_random *r, struct series_image *image)
+{
+    for (uint32_t n = 0; n < image->name_count; n++) {
+        struct series_image_name *name = &image->names[n];
+        uint32_t id = 0, unused = (uint32_t)test_random_below(r, 3), kept = name->value_count;
+        struct series_image_value *values =
+            ARENA_ARRAY(&image->arena, kept + unused, struct series_image_value);
+
+        memcpy(values, name->values, kept * sizeof *values);
+        for (uint32_t v = 0; v < unused; v++)
+            values[kept + v].text =
+                str_from(arena_printf(&image->arena, "nobody has this value %u", v));
+        name->values = values;
+        name->value_count += unused;
+        for (uint32_t v = 0; v < name->value_count; v++) {
+            id += (uint32_t)test_random_below(r, 3);
+            values[v].id = id++;
+        }
+    }
+}
+
+/* One group cut in two, as by two batches: columns of `count` series from `first` on. */
+static struct series_image_group group_cut(struct series_image *image,
+                                           const struct series_image_group *g, uint32_t first,
+                                           uint32_t count)
+{
+    uint32_t columns = image->schemas[g->schema].name_count;
+    struct series_image_group out = {.schema = g->schema, .count = count};
+
+    out.slots = ARENA_ARRAY(&image->arena, count, uint32_t);
+    out.values = ARENA_ARRAY(&image->arena, (size_t)count * columns, uint32_t);
+    memcpy(out.slots, g->slots + first, count * sizeof *out.slots);
+    for (uint32_t k = 0; k < columns; k++)
+        memcpy(out.values + (size_t)k * count, g->values + (size_t)k * g->count + first,
+               count * sizeof *out.values);
+    return out;
+}
+
+/* Groups in pieces, and in an order in which slots do not ascend. */
+static void cut_groups(struct test_random *r, struct series_image *image)
+{
+    size_t count = 0;
+    struct series_image_group *groups =
+        ARENA_ARRAY(&image->arena, 3 * image->group_count, struct series_image_group);
+
+    for (size_t i = image->group_count; i-- > 0;) {
+        const struct series_image_group *g = &image->groups[i];
+        uint32_t a = (uint32_t)test_random_below(r, g->count + 1);
+        uint32_t b = a + (uint32_t)test_random_below(r, g->count + 1 - a);
+
+        groups[count++] = group_cut(image, g, a, b - a);
+        groups[count++] = group_cut(image, g, 0, a);
+        groups[count++] = group_cut(image, g, b, g->count - b);
+    }
+    image->groups = groups;
+    image->group_count = count;
+}
+
+/* Replaces the index by one that is loaded from an image of it. */
+static void reload(struct world *w, bool change)
+{
+    struct series_image image;
+    struct index *loaded;
+    struct errinfo ei = {0};
+    struct arena arena;
+
+    arena_init(&arena, NULL);
+    CHECK_OK(index_image(w->index, slots_of(w, &arena), w->count, &image, &ei), &ei);
+    CHECK(image.series_count == w->count && image.group_count == image.schema_count);
+    if (change) {
+        spread_ids(&w->random, &image);
+        cut_groups(&w->random, &image);
+    }
+    CHECK_OK(index_new(&w->memory, &loaded, &ei), &ei);
+    CHECK_OK(index_load_image(loaded, &image, &ei), &ei);
+    for (uint32_t n = 0; n < image.name_count; n++) { /* the ids are the image's */
+        const struct series_image_name *name = &image.names[n];
+        struct str text;
+
+        CHECK(str_equal(index_name_text(loaded, n), name->text));
+        for (uint32_t v = 0; v < name->value_count; v++) {
+            index_value_texts(loaded, n, name->values[v].id, 1, &text);
+            CHECK(str_equal(text, name->values[v].text));
+        }
+    }
+    series_image_done(&image);
+    index_free(w->index);
+    w->index = loaded;
+    arena_done(&arena);
+}
+
+static void check_everything(struct world *w, int rounds)
+{
+    struct index_stats stats;
+
+    index_stats_get(w->index, &stats);
+    CHECK(stats.slot_count == w->count);
+    CHECK(stats.memory_bytes >= budget_used(&w->memory));
+    check_selects(w, rounds);
+    if (w->count <= 3000)
+        check_names_and_values(w, NULL);
+    for (size_t i = 0; i < w->count; i++)
+        CHECK(index_labels_equal(w->index, w->series[i].slot, &w->series[i].labels));
+}
+
+/* An index from an image answers as one that was filled series by series, and so does it once it
+ * has grown, and one of a part of its series. */
+static void images_equal_the_twin(void **state)
+{
+    static const struct {
+        size_t count, spread;
+        uint32_t gap;
+        int rounds;
+    } sizes[] = {{0, 1, 1, 5},      {1, 4, 1, 20},         {40, 4, 3, 300},
+                 {700, 30, 2, 200}, {3000, 2000, 40, 100}, {70000, 10, 2, 20}};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
+        size_t size = i / 2, whole = sizes[size].count, kept = 0;
+        struct world w;
+
+        world_init(&w, 200 + i, whole, sizes[size].spread, sizes[size].gap);
+        w.count = whole - whole / 5; /* the others come later */
+        add_all(&w);
+        reload(&w, i % 2 == 1);
+        check_everything(&w, sizes[size].rounds);
+        for (w.count = whole - whole / 5; w.count < whole; w.count++)
+            add_series(&w, w.count);
+        check_everything(&w, sizes[size].rounds);
+        for (size_t k = 0; k < whole; k++) { /* most series end */
+            if (test_random_below(&w.random, 3) != 0 || k % 100 > 60)
+                continue;
+            w.series[kept] = w.series[k];
+            w.series[kept].labels.items = w.series[kept].items;
+            kept++;
+        }
+        w.count = kept;
+        reload(&w, i % 2 == 1);
+        check_everything(&w, sizes[size].rounds);
+        world_done(&w);
+    }
+}
+
+static void bad_images_are_refused(void **state)
+{
+    for (int damage = 0; damage < 4; damage++) {
+        struct series_image image;
+        struct index *loaded;
+        struct errinfo ei = {0};
+        struct arena arena;
+        struct world w;
+
+        (void)state;
+        world_init(&w, 300, 500, 30, 2);
+        add_all(&w);
+        arena_init(&arena, NULL);
+        CHECK_OK(index_image(w.index, slots_of(&w, &arena), w.count, &image, &ei), &ei);
+        CHECK(image.schema_count > 1 && image.names[0].value_count > 1);
+        if (damage == 0)
+            image.names[1].text = image.names[0].text;
+        else if (damage == 1)
+            image.names[0].values[1].text = image.names[0].values[0].text;
+        else if (damage == 2)
+            image.names[0].values[image.names[0].value_count - 1].id = UINT32_MAX - 1;
+        else
+            image.schemas[1] = image.schemas[0];
+        CHECK_OK(index_new(&w.memory, &loaded, &ei), &ei);
+        CHECK(index_load_image(loaded, &image, &ei) == ERR_CORRUPT);
+        index_free(loaded);
+        series_image_done(&image);
+        arena_done(&arena);
+        world_done(&w);
+    }
+}
+
+static void images_under_a_spent_budget(void **state)
+{
+    size_t refused = 0, done = 0;
+    struct world w;
+    struct arena arena;
+    uint32_t *slots;
+
+    (void)state;
+    world_init(&w, 301, 3000, 500, 2);
+    add_all(&w);
+    arena_init(&arena, NULL);
+    slots = slots_of(&w, &arena);
+    for (size_t room = 1000; done < 3; room += room / 4) {
+        uint64_t used = budget_used(&w.memory);
+        struct series_image image;
+        struct index *loaded;
+        struct errinfo ei = {0};
+
+        CHECK_OK(index_new(&w.memory, &loaded, &ei), &ei);
+        w.memory.limit_bytes = used + room;
+        if (index_image(w.index, slots, w.count, &image, &ei) == ERR_OK) {
+            enum err e = index_load_image(loaded, &image, &ei);
+
+            CHECK(e == ERR_OK || e == ERR_LIMIT);
+            done += e == ERR_OK;
+            refused += e != ERR_OK;
+            series_image_done(&image);
+        }
+        w.memory.limit_bytes = UINT64_MAX;
+        index_free(loaded);
+        CHECK(budget_used(&w.memory) == used);
+    }
+    CHECK(refused > 3);
+    arena_done(&arena);
+    world_done(&w);
+}
+
 /* ---- readers beside a writer ---- */
 
 enum { CONCURRENT_SERIES = 20000, READERS = 3 };
@@ -493,6 +719,9 @@ int main(void)
         cmocka_unit_test(names_and_values_in_use),
         cmocka_unit_test(many_schemas_and_wide_sets),
         cmocka_unit_test(a_spent_budget_refuses_and_changes_nothing),
+        cmocka_unit_test(images_equal_the_twin),
+        cmocka_unit_test(bad_images_are_refused),
+        cmocka_unit_test(images_under_a_spent_budget),
         cmocka_unit_test(readers_run_beside_a_writer),
         cmocka_unit_test(a_stopped_selection_ends),
     };

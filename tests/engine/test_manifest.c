@@ -41,6 +41,7 @@ static struct manifest_part random_part(struct test_random *r, uint64_t generati
     p.sample_count = test_random_u64(r);
     p.index_size = test_random_u64(r);
     p.chunks_size = test_random_u64(r);
+    p.purged_generation = test_random_u64(r);
     return p;
 }
 
@@ -75,6 +76,81 @@ static struct manifest random_manifest(struct test_random *r, size_t count_max)
     return m;
 }
 
+static void add_tombstones(struct manifest *m, uint64_t count)
+{
+    struct errinfo ei = {0};
+    struct arena arena;
+
+    arena_init(&arena, NULL);
+    for (uint64_t i = 0; i < count; i++) {
+        struct tombstone_list *more = NULL;
+        struct matcher matchers[2];
+
+        CHECK_OK(matcher_init(&matchers[0], MATCHER_EQUAL, STR_LITERAL("__name__"),
+                              STR_LITERAL("m"), &arena, &ei),
+                 &ei);
+        CHECK_OK(matcher_init(&matchers[1], MATCHER_REGEX, STR_LITERAL("job"), STR_LITERAL("a.*|b"),
+                              &arena, &ei),
+                 &ei);
+        CHECK_OK(tombstone_list_add(m->tombstones, matchers, 1 + i % 2, -(int64_t)i, 1000, 5 + i,
+                                    &more, &ei),
+                 &ei);
+        tombstone_list_unref(m->tombstones);
+        m->tombstones = more;
+        matcher_done(&matchers[0]);
+        matcher_done(&matchers[1]);
+    }
+    arena_done(&arena);
+}
+
+static void add_purges(struct manifest *m, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const struct purge_item added = {5 + i, 2 * i, {"{job=\"a\"}\n" + i, 10 - i}};
+        struct purge_list *more = NULL;
+        struct errinfo ei = {0};
+
+        CHECK_OK(purge_list_add(m->purges, &added, 1, &more, &ei), &ei);
+        purge_list_unref(m->purges);
+        m->purges = more;
+    }
+}
+
+/* Compares two writers, and empties them. */
+static bool bytes_equal(struct byte_writer *x, struct byte_writer *y)
+{
+    bool equal = x->size == y->size && memcmp(x->data, y->data, x->size) == 0;
+
+    writer_done(x);
+    writer_done(y);
+    return equal;
+}
+
+static bool purges_equal(const struct purge_list *a, const struct purge_list *b)
+{
+    struct byte_writer x, y;
+    struct errinfo ei = {0};
+
+    writer_init(&x);
+    writer_init(&y);
+    CHECK_OK(purge_list_encode(a, &x, &ei), &ei);
+    CHECK_OK(purge_list_encode(b, &y, &ei), &ei);
+    return bytes_equal(&x, &y);
+}
+
+/* By their bytes, which test_tombstone.c compares with what they say. */
+static bool tombstones_equal(const struct tombstone_list *a, const struct tombstone_list *b)
+{
+    struct byte_writer x, y;
+    struct errinfo ei = {0};
+
+    writer_init(&x);
+    writer_init(&y);
+    CHECK_OK(tombstone_list_encode(a, &x, &ei), &ei);
+    CHECK_OK(tombstone_list_encode(b, &y, &ei), &ei);
+    return bytes_equal(&x, &y);
+}
+
 static bool file_equal(const struct manifest_file *a, const struct manifest_file *b)
 {
     return a->kind == b->kind && a->shard == b->shard && a->shard_count == b->shard_count &&
@@ -85,7 +161,8 @@ static bool part_equal(const struct manifest_part *a, const struct manifest_part
 {
     return part_key_equal(&a->key, &b->key) && a->min_time_ms == b->min_time_ms &&
            a->max_time_ms == b->max_time_ms && a->sample_count == b->sample_count &&
-           a->index_size == b->index_size && a->chunks_size == b->chunks_size;
+           a->index_size == b->index_size && a->chunks_size == b->chunks_size &&
+           a->purged_generation == b->purged_generation;
 }
 
 /* The same files and parts, in any order. */
@@ -93,7 +170,8 @@ static bool manifest_equal(const struct manifest *a, const struct manifest *b)
 {
     if (a->shard_count != b->shard_count || a->next_file_number != b->next_file_number ||
         a->file_count != b->file_count || a->part_count != b->part_count ||
-        memcmp(&a->secret, &b->secret, sizeof a->secret) != 0)
+        memcmp(&a->secret, &b->secret, sizeof a->secret) != 0 ||
+        !tombstones_equal(a->tombstones, b->tombstones) || !purges_equal(a->purges, b->purges))
         return false;
     for (uint32_t i = 0; i < a->shard_count; i++) {
         uint64_t x = a->covered_sequences != NULL ? a->covered_sequences[i] : 0;
@@ -127,8 +205,12 @@ static void test_round_trips(void **state)
         struct manifest m = random_manifest(&r, i % 10 == 0 ? 300 : 8), got = {0}, copy = {0};
         struct errinfo ei = {0};
 
+        add_tombstones(&m, (uint64_t)i % 4);
+        add_purges(&m, (uint64_t)i / 4 % 3);
         CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
         CHECK_OK(manifest_decode(w.data, w.size, &got, &ei), &ei);
+        CHECK((got.tombstones != NULL) == (i % 4 > 0));
+        CHECK((got.purges != NULL) == (i / 4 % 3 > 0));
         CHECK_OK(manifest_copy(&got, &copy, &ei), &ei);
         CHECK(manifest_equal(&m, &got) && manifest_equal(&m, &copy));
         manifest_done(&m);
@@ -183,6 +265,7 @@ static void test_damage(void **state)
     struct byte_writer w;
 
     (void)state;
+    add_tombstones(&m, 3);
     writer_init(&w);
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     for (size_t cut = 0; cut < w.size; cut++) {
@@ -250,6 +333,41 @@ static void test_unknown_sections(void **state)
     CHECK(manifest_decode(w.data, w.size, &got, NULL) == ERR_CORRUPT);
     writer_done(&w);
     manifest_done(&m);
+}
+
+/* A section makes no sense, though its checksum holds: its count differs from what there is. */
+static void check_bad_count(uint64_t seed, uint8_t kind,
+                            void (*add)(struct manifest *m, uint64_t count), int change,
+                            const char *story)
+{
+    struct test_random r = test_random_init(seed);
+    struct manifest m = random_manifest(&r, 3), got = {0};
+    struct errinfo ei = {0};
+    struct byte_writer w;
+    size_t at;
+
+    writer_init(&w);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    at = w.size - 4; /* where the section begins, in front of the checksum */
+    add(&m, 2);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    CHECK(w.data[at] == kind && w.data[at + 4] == 1); /* must be understood */
+    w.data[at + 16] = (uint8_t)(w.data[at + 16] + change);
+    reseal(&w);
+    CHECK(manifest_decode(w.data, w.size, &got, &ei) == ERR_CORRUPT);
+    CHECK_MSG(strstr(ei.message, MANIFEST_PATH) != NULL && strstr(ei.message, story) != NULL, "%s",
+              ei.message);
+    writer_done(&w);
+    manifest_done(&m);
+}
+
+static void test_bad_counts(void **state)
+{
+    (void)state;
+    check_bad_count(6, 4, add_tombstones, 1, "tombstones: ");
+    check_bad_count(6, 4, add_tombstones, -1, "tombstones: ");
+    check_bad_count(7, 5, add_purges, 1, "purges: ");
+    check_bad_count(7, 5, add_purges, -1, "purges: bytes behind the last");
 }
 
 static void test_repeats_are_refused(void **state)
@@ -502,7 +620,8 @@ static void golden_manifest(struct manifest *m)
                                   .max_time_ms = 5,
                                   .sample_count = 77,
                                   .index_size = 4096,
-                                  .chunks_size = UINT64_C(1) << 40};
+                                  .chunks_size = UINT64_C(1) << 40,
+                                  .purged_generation = i << 16};
 
         CHECK_OK(manifest_file_add(m, &f, &ei), &ei);
         CHECK_OK(manifest_part_add(m, &p, &ei), &ei);
@@ -556,6 +675,20 @@ static void test_golden(void **state)
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     CHECK(w.size == size && memcmp(w.data, data, size) == 0);
     manifest_done(&got);
+    add_tombstones(&m, 2);
+    size = golden_read("manifest_v2_tombstones.bin", data, sizeof data);
+    CHECK_OK(manifest_decode(data, size, &got, &ei), &ei);
+    CHECK(manifest_equal(&m, &got));
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    CHECK(w.size == size && memcmp(w.data, data, size) == 0);
+    manifest_done(&got);
+    add_purges(&m, 2);
+    size = golden_read("manifest_v2_purges.bin", data, sizeof data);
+    CHECK_OK(manifest_decode(data, size, &got, &ei), &ei);
+    CHECK(manifest_equal(&m, &got));
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    CHECK(w.size == size && memcmp(w.data, data, size) == 0);
+    manifest_done(&got);
     manifest_done(&m);
     writer_done(&w);
 }
@@ -583,6 +716,12 @@ static int write_golden(const char *dir)
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     golden_file(dir, "manifest_v1.bin", v1, sizeof v1);
     golden_file(dir, "manifest_v2.bin", w.data, w.size);
+    add_tombstones(&m, 2);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    golden_file(dir, "manifest_v2_tombstones.bin", w.data, w.size);
+    add_purges(&m, 2);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    golden_file(dir, "manifest_v2_purges.bin", w.data, w.size);
     writer_done(&w);
     manifest_done(&m);
     return 0;
@@ -595,6 +734,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_unknown_sections),
+        cmocka_unit_test(test_bad_counts),
         cmocka_unit_test(test_repeats_are_refused),
         cmocka_unit_test(test_crash_at_every_operation),
         cmocka_unit_test(test_names),

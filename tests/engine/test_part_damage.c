@@ -78,7 +78,8 @@ static void flip(struct damage_world *w, int file, uint64_t bit)
 /* Every byte of a small part, one bit of each. */
 static void test_every_byte(void **state)
 {
-    struct kit_shape shape = {.series_count = 12, .spread = 3, .samples_max = 8, .chunks_max = 2};
+    struct kit_shape shape = {
+        .series_count = 12, .spread = 3, .samples_max = 8, .chunks_max = 2, .has_histograms = true};
     struct test_random r = test_random_init(11);
     struct damage_world w;
 
@@ -103,8 +104,11 @@ static void test_every_byte(void **state)
 static void test_sampled_bits(void **state)
 {
     enum { FLIPS = 1200 };
-    struct kit_shape shape = {
-        .series_count = 1500, .spread = 600, .samples_max = 12, .chunks_max = 3};
+    struct kit_shape shape = {.series_count = 1500,
+                              .spread = 600,
+                              .samples_max = 12,
+                              .chunks_max = 3,
+                              .has_histograms = true};
     struct test_random r = test_random_init(12);
     struct damage_world w;
     size_t found = 0;

@@ -1,15 +1,18 @@
 /*
- * A part as version 1 wrote it: today's reader must give what was put in, for ever. That the writer
- * still writes the same bytes is checked too, so that a change of it is noticed; if it is meant,
- * and the format is still version 1, keep the old files beside the new ones.
+ * Parts as version 1 wrote them: today's reader must give what was put in, for ever. That the
+ * writer still writes the same bytes is checked too, so that a change of it is noticed; if it is
+ * meant, and the format is still version 1, keep the old files beside the new ones. The second part
+ * has chunks of histograms too; they are made by histogram_kit.h.
  *
- *   test_engine_part_golden --write DIR     makes the two files
- *   test_engine_part_golden --corpus FILE   makes a fuzz input of them
+ *   test_engine_part_golden --write DIR     makes the files
+ *   test_engine_part_golden --corpus FILE   makes a fuzz input of the first part
+ *   test_engine_part_golden --corpus-histograms FILE   of the second one
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/engine/histogram_kit.h"
 #include "tests/engine/part_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"
@@ -17,7 +20,11 @@
 enum { SERIES = 45 };
 #define GOLDEN_ID UINT64_C(0x0123456789abcdef)
 
-static const char *const files[] = {"part_v1.index", "part_v1.chunks"};
+enum { FLOATS, HISTOGRAMS, PARTS };
+static const char *const files[PARTS][2] = {
+    {"part_v1.index", "part_v1.chunks"},
+    {"part_v1_histograms.index", "part_v1_histograms.chunks"},
+};
 
 /* ---- what is in it: no random numbers, nothing that may change ---- */
 
@@ -69,12 +76,26 @@ static double golden_value(size_t series, size_t sample)
     }
 }
 
-static void golden_chunks(struct kit_model *m, size_t i, struct kit_series *s)
+static void golden_histograms(struct kit_model *m, size_t seed, struct kit_chunk *k)
+{
+    struct test_random r = test_random_init(seed + 1);
+
+    k->histogram = ARENA_ARRAY(&m->arena, k->count, struct histogram);
+    CHECK(k->histogram != NULL);
+    histograms_fill(&r, (enum histogram_model)(seed % HISTOGRAMS_MODEL_COUNT), &m->arena,
+                    k->histogram, k->count);
+    for (size_t n = 0; n < k->count; n++) {
+        k->histogram[n].hint = (enum histogram_hint)((n + seed) % 4);
+        k->value[n] = k->histogram[n].sum;
+    }
+}
+
+static void golden_chunks(struct kit_model *m, size_t i, int which, struct kit_series *s)
 {
     int64_t t = kit_key.window_start_ms + (int64_t)(i % 9) * 100;
 
     s->chunk_count = 1 + i % 3;
-    s->chunks = ARENA_ARRAY(&m->arena, s->chunk_count, struct kit_chunk);
+    s->chunks = arena_calloc(&m->arena, s->chunk_count, sizeof *s->chunks);
     CHECK(s->chunks != NULL);
     for (size_t c = 0; c < s->chunk_count; c++) {
         struct kit_chunk *k = &s->chunks[c];
@@ -88,6 +109,8 @@ static void golden_chunks(struct kit_model *m, size_t i, struct kit_series *s)
             k->value[n] = golden_value(i, c * 100 + n);
             t += 15000 + (i % 4 == 0 ? (int64_t)(n % 7) : 0);
         }
+        if (which == HISTOGRAMS && (i + c) % 2 == 0)
+            golden_histograms(m, i * 3 + c, k);
     }
 }
 
@@ -97,7 +120,7 @@ static int compare_series(const void *a, const void *b)
                                &((const struct kit_series *)b)->labels);
 }
 
-static void golden_model(struct kit_model *m)
+static void golden_model(struct kit_model *m, int which)
 {
     arena_init(&m->arena, NULL);
     m->count = SERIES;
@@ -107,7 +130,7 @@ static void golden_model(struct kit_model *m)
         struct kit_series *s = &m->series[i];
 
         golden_labels(m, i, &s->labels);
-        golden_chunks(m, i, s);
+        golden_chunks(m, i, which, s);
         s->fingerprint =
             (struct hash128){i * UINT64_C(0xbf58476d1ce4e5b9), i * UINT64_C(0x94d049bb133111eb)};
     }
@@ -156,14 +179,14 @@ static void put_sim(struct fs *fs, enum part_file file, uint8_t *data, size_t si
     test_file_create(fs, name, data, size);
 }
 
-static void golden_path(enum part_file file, char *out, size_t size)
+static void golden_path(int which, int file, char *out, size_t size)
 {
-    (void)snprintf(out, size, "%s/%s", PART_GOLDEN_DIR, files[file]);
+    (void)snprintf(out, size, "%s/%s", PART_GOLDEN_DIR, files[which][file]);
 }
 
 /* ---- tests ---- */
 
-static void test_reads(void **state)
+static void check_reads(int which)
 {
     struct kit_model m;
     struct kit_store k;
@@ -171,21 +194,21 @@ static void test_reads(void **state)
     struct errinfo ei = {0};
     struct part *p;
 
-    (void)state;
-    golden_model(&m);
+    golden_model(&m, which);
     kit_store_init(&k, 1, 1 << 20);
     for (int f = 0; f < 2; f++) {
         char path[512];
         size_t size;
         uint8_t *data;
 
-        golden_path((enum part_file)f, path, sizeof path);
+        golden_path(which, f, path, sizeof path);
         data = read_all(path, &size);
         put_sim(k.fs, (enum part_file)f, data, size);
         free(data);
     }
     CHECK_OK(part_open(k.store, "", &kit_key, &p, &ei), &ei);
     CHECK(part_info(p)->id == GOLDEN_ID && part_info(p)->entity_count == 9);
+    CHECK(part_info(p)->has_histograms == (which == HISTOGRAMS));
     kit_check_all(p, &m);
     part_close(p);
     CHECK_OK(part_verify(k.store, "", &kit_key, NULL, &info, &ei), &ei);
@@ -193,36 +216,49 @@ static void test_reads(void **state)
     kit_model_done(&m);
 }
 
-static void golden_write(struct kit_store *k)
+static void test_reads(void **state)
+{
+    (void)state;
+    check_reads(FLOATS);
+    check_reads(HISTOGRAMS);
+}
+
+static void golden_write(struct kit_store *k, int which)
 {
     struct kit_model m;
     struct part_info info;
     struct errinfo ei = {0};
 
-    golden_model(&m);
+    golden_model(&m, which);
     kit_store_init(k, 1, 1 << 20);
     CHECK_OK(kit_write(k->store, "", &m, GOLDEN_ID, &info, &ei), &ei);
     kit_model_done(&m);
 }
 
-static void test_writes_the_same(void **state)
+static void check_writes(int which)
 {
     struct kit_store k;
 
-    (void)state;
-    golden_write(&k);
+    golden_write(&k, which);
     for (int f = 0; f < 2; f++) {
         char path[512];
         size_t size, golden_size;
         uint8_t *data = read_sim(k.fs, (enum part_file)f, &size), *golden;
 
-        golden_path((enum part_file)f, path, sizeof path);
+        golden_path(which, f, path, sizeof path);
         golden = read_all(path, &golden_size);
-        CHECK_MSG(size == golden_size && memcmp(data, golden, size) == 0, "%s", files[f]);
+        CHECK_MSG(size == golden_size && memcmp(data, golden, size) == 0, "%s", files[which][f]);
         free(data);
         free(golden);
     }
     kit_store_done(&k);
+}
+
+static void test_writes_the_same(void **state)
+{
+    (void)state;
+    check_writes(FLOATS);
+    check_writes(HISTOGRAMS);
 }
 
 static void write_out(FILE *f, const void *data, size_t size)
@@ -230,18 +266,18 @@ static void write_out(FILE *f, const void *data, size_t size)
     CHECK(f != NULL && fwrite(data, 1, size, f) == size);
 }
 
-static void make_files(const char *dir)
+static void make_files(const char *dir, int which)
 {
     struct kit_store k;
 
-    golden_write(&k);
+    golden_write(&k, which);
     for (int f = 0; f < 2; f++) {
         char path[512];
         size_t size;
         uint8_t *data = read_sim(k.fs, (enum part_file)f, &size);
         FILE *out;
 
-        (void)snprintf(path, sizeof path, "%s/%s", dir, files[f]);
+        (void)snprintf(path, sizeof path, "%s/%s", dir, files[which][f]);
         out = fopen(path, "wb");
         write_out(out, data, size);
         CHECK(fclose(out) == 0);
@@ -251,12 +287,12 @@ static void make_files(const char *dir)
 }
 
 /* The form of fuzz_part: size of the index, index, chunks. */
-static void make_corpus(const char *path)
+static void make_corpus(const char *path, int which)
 {
     struct kit_store k;
     FILE *out = fopen(path, "wb");
 
-    golden_write(&k);
+    golden_write(&k, which);
     for (int f = 0; f < 2; f++) {
         size_t size;
         uint8_t *data = read_sim(k.fs, (enum part_file)f, &size);
@@ -278,10 +314,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_writes_the_same),
     };
 
-    if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        make_files(argv[2]);
-    else if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
-        make_corpus(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+        make_files(argv[2], FLOATS);
+        make_files(argv[2], HISTOGRAMS);
+    } else if (argc == 3 && strcmp(argv[1], "--corpus") == 0)
+        make_corpus(argv[2], FLOATS);
+    else if (argc == 3 && strcmp(argv[1], "--corpus-histograms") == 0)
+        make_corpus(argv[2], HISTOGRAMS);
     else
         return cmocka_run_group_tests(tests, NULL, NULL);
     return 0;

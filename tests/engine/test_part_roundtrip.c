@@ -15,6 +15,11 @@ static const struct kit_shape shapes[] = {
     {.series_count = 40, .spread = 3, .samples_max = 20, .chunks_max = 3},
     {.series_count = 2500, .spread = 400, .samples_max = 30, .chunks_max = 4},
     {.series_count = 700, .spread = 20, .samples_max = 480, .chunks_max = 2},
+    {.series_count = 100,
+     .spread = 20,
+     .samples_max = 100,
+     .chunks_max = 4,
+     .has_histograms = true},
 };
 
 /* Opens what was written and checks the footer. */
@@ -347,7 +352,7 @@ static void check_range(struct part *p, const struct kit_model *m, struct test_r
     arena_init(&arena, NULL);
     for (size_t i = 0; i < COUNT; i++)
         series[i] = (uint32_t)test_random_below(r, m->count);
-    CHECK_OK(part_read(p, series, COUNT, min, max, &arena, out, &ei), &ei);
+    CHECK_OK(part_read(p, series, COUNT, min, max, &arena, &arena, out, &ei), &ei);
     for (size_t i = 0; i < COUNT; i++) {
         const struct kit_series *s = &m->series[series[i]];
         size_t at = 0;
@@ -480,10 +485,11 @@ static void test_unknown_column(void **state)
     CHECK_OK(part_writer_finish(w, 1, &info, &ei), &ei);
     part_writer_free(w);
     CHECK_OK(part_open(k.store, "", &kit_key, &p, &ei), &ei);
-    CHECK_OK(part_read(p, &series, 1, INT64_MIN, INT64_MAX, &arena, &out, &ei), &ei);
+    CHECK_OK(part_read(p, &series, 1, INT64_MIN, INT64_MAX, &arena, &arena, &out, &ei), &ei);
     CHECK(out.count == 2 && out.value[1] == 2);
     series = 1;
-    CHECK(part_read(p, &series, 1, INT64_MIN, INT64_MAX, &arena, &out, &ei) == ERR_UNSUPPORTED);
+    CHECK(part_read(p, &series, 1, INT64_MIN, INT64_MAX, &arena, &arena, &out, &ei) ==
+          ERR_UNSUPPORTED);
     part_close(p);
     errinfo_clear(&ei);
     CHECK_OK(part_verify(k.store, "", &kit_key, NULL, &info, &ei), &ei);

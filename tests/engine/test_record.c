@@ -127,16 +127,17 @@ static void test_samples_round_trip(void **state)
     CHECK(got != NULL);
     for (int round = 0; round < 200; round++) {
         struct chain c = {0};
+        enum record_type type = round % 2 == 0 ? RECORD_SAMPLES : RECORD_LATE;
         struct byte_writer w;
         size_t count = 0;
 
         writer_init(&w);
         random_chain(&r, &c, 1 + test_random_below(&r, round % 10 == 0 ? ENTRY_MAX - 1 : 60));
-        record_samples_write(&w, c.first);
+        record_samples_write(&w, type, c.first);
         CHECK(!w.failed);
-        struct bytes body = one_body((struct bytes){w.data, w.size}, RECORD_SAMPLES);
+        struct bytes body = one_body((struct bytes){w.data, w.size}, type);
         CHECK(record_samples_count(body, &count) && count == c.count);
-        CHECK(record_samples_read(body, got, count));
+        CHECK(record_samples_read(&(struct record){(uint8_t)type, body}, got, count));
         check_same(&c, got);
         writer_done(&w);
         chain_done(&c);
@@ -144,8 +145,9 @@ static void test_samples_round_trip(void **state)
     free(got);
 }
 
-static bool samples_read_all(struct bytes body)
+static bool samples_read_all(enum record_type type, struct bytes body)
 {
+    const struct record record = {(uint8_t)type, body};
     size_t count = 0;
     struct log_entry *got;
     bool ok;
@@ -155,7 +157,7 @@ static bool samples_read_all(struct bytes body)
     CHECK(count <= body.size);
     got = calloc(count + 1, sizeof *got);
     CHECK(got != NULL);
-    ok = record_samples_read(body, got, count);
+    ok = record_samples_read(&record, got, count);
     free(got);
     return ok;
 }
@@ -171,13 +173,13 @@ static void test_samples_damage(void **state)
 
         writer_init(&w);
         random_chain(&r, &c, 1 + test_random_below(&r, 100));
-        record_samples_write(&w, c.first);
+        record_samples_write(&w, RECORD_LATE, c.first);
         for (size_t cut = 0; cut < w.size - RECORD_HEADER_BYTES; cut++) {
             uint8_t *exact = malloc(cut + 1); /* so that ASan sees a read too far */
 
             CHECK(exact != NULL);
             memcpy(exact + 1, w.data + RECORD_HEADER_BYTES, cut);
-            CHECK(!samples_read_all((struct bytes){exact + 1, cut}));
+            CHECK(!samples_read_all(RECORD_LATE, (struct bytes){exact + 1, cut}));
             free(exact);
         }
         for (size_t bit = 0; bit < w.size * 8; bit++) {
@@ -186,13 +188,118 @@ static void test_samples_damage(void **state)
 
             w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
             while (record_next(&in, &record))
-                if (record.type == RECORD_SAMPLES)
-                    (void)samples_read_all(record.body);
+                if (record.type == RECORD_LATE)
+                    (void)samples_read_all(RECORD_LATE, record.body);
             w.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         }
         writer_done(&w);
         chain_done(&c);
     }
+}
+
+/* Floats with histograms among them: here any bytes, which the record does not look into. */
+
+enum { MIXED_BYTES = 1 << 16 };
+
+static void mixed_chain(struct test_random *r, struct chain *c, size_t count, uint8_t *bytes)
+{
+    struct log_segment *seg;
+    size_t at = 0;
+
+    random_chain(r, c, count);
+    for (seg = c->first; seg != NULL; seg = seg->next) {
+        for (uint32_t i = 0; i < seg->count; i++) {
+            size_t size = test_random_below(r, 300);
+            struct log_entry *e = &seg->items[i];
+
+            if (test_random_below(r, 3) > 0 || at + size + 10 > MIXED_BYTES)
+                continue;
+            e->scale = RECORD_SCALE_HISTOGRAM;
+            e->bits = (uintptr_t)(bytes + at);
+            at += varint_write(bytes + at, size);
+            for (size_t k = 0; k < size; k++)
+                bytes[at++] = (uint8_t)test_random_u64(r);
+        }
+    }
+}
+
+static void check_mixed(const struct chain *c, const struct log_entry *got)
+{
+    size_t k = 0;
+
+    for (const struct log_segment *seg = c->first; seg != NULL; seg = seg->next) {
+        for (uint32_t i = 0; i < seg->count; i++, k++) {
+            const struct log_entry *e = &seg->items[i];
+            bool is_histogram = record_entry_is_histogram(e);
+
+            CHECK(got[k].slot == e->slot && got[k].generation == e->generation);
+            CHECK(got[k].t_ms == e->t_ms && !got[k].is_late);
+            CHECK(record_entry_is_histogram(&got[k]) == is_histogram);
+            if (!is_histogram) {
+                CHECK(got[k].bits == e->bits && got[k].scale == 0);
+                continue;
+            }
+            struct bytes a = record_entry_histogram(e), b = record_entry_histogram(&got[k]);
+            CHECK(a.size == b.size && memcmp(a.data, b.data, a.size) == 0);
+        }
+    }
+    CHECK(k == c->count);
+}
+
+static void mixed_damage(struct byte_writer *w, enum record_type type)
+{
+    for (size_t cut = 0; cut < w->size - RECORD_HEADER_BYTES; cut++) {
+        uint8_t *exact = malloc(cut + 1); /* so that ASan sees a read too far */
+
+        CHECK(exact != NULL);
+        memcpy(exact + 1, w->data + RECORD_HEADER_BYTES, cut);
+        CHECK(!samples_read_all(type, (struct bytes){exact + 1, cut}));
+        free(exact);
+    }
+    for (size_t bit = (size_t)RECORD_HEADER_BYTES * 8; bit < w->size * 8; bit++) {
+        w->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        (void)samples_read_all(
+            type, (struct bytes){w->data + RECORD_HEADER_BYTES, w->size - RECORD_HEADER_BYTES});
+        w->data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+}
+
+static void test_mixed(void **state)
+{
+    struct test_random r = test_random_init(7);
+    struct log_entry *got = calloc(ENTRY_MAX, sizeof *got);
+    uint8_t *bytes = malloc(MIXED_BYTES);
+
+    (void)state;
+    CHECK(got != NULL && bytes != NULL);
+    for (int round = 0; round < 100; round++) {
+        enum record_type type = round % 2 == 0 ? RECORD_MIXED : RECORD_LATE_MIXED;
+        struct record record = {.type = (uint8_t)type};
+        struct chain c = {0};
+        struct byte_writer w;
+        size_t count = 0;
+
+        writer_init(&w);
+        mixed_chain(&r, &c, 1 + test_random_below(&r, round < 90 ? 20 : ENTRY_MAX - 1), bytes);
+        record_samples_write(&w, type, c.first);
+        CHECK(!w.failed);
+        record.body = one_body((struct bytes){w.data, w.size}, type);
+        CHECK(record_samples_count(record.body, &count) && count == c.count);
+        CHECK(record_samples_read(&record, got, count));
+        check_mixed(&c, got);
+        /* Where no histogram may be, its tag is damage. */
+        record.type = (uint8_t)(type - RECORD_MIXED + RECORD_SAMPLES);
+        bool any = false;
+        for (size_t i = 0; i < count; i++)
+            any |= record_entry_is_histogram(&got[i]);
+        CHECK(record_samples_read(&record, got, count) == !any);
+        if (round < 20)
+            mixed_damage(&w, type);
+        writer_done(&w);
+        chain_done(&c);
+    }
+    free(bytes);
+    free(got);
 }
 
 enum { DEFINITION_COUNT = 60, LABELS_MAX = 300 };
@@ -317,7 +424,7 @@ static void test_sizes(void **state)
             &c,
             (struct log_entry){.slot = 1000 + i, .t_ms = 1767225600000, .bits = double_bits(i % 2)},
             1024);
-    record_samples_write(&w, c.first);
+    record_samples_write(&w, RECORD_SAMPLES, c.first);
     CHECK(w.size < 512 + 40);
     chain_done(&c);
     writer_done(&w);
@@ -326,9 +433,13 @@ static void test_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples_round_trip), cmocka_unit_test(test_samples_damage),
-        cmocka_unit_test(test_definitions),        cmocka_unit_test(test_definition_sizes),
-        cmocka_unit_test(test_unknown_type),       cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_samples_round_trip),
+        cmocka_unit_test(test_samples_damage),
+        cmocka_unit_test(test_definitions),
+        cmocka_unit_test(test_definition_sizes),
+        cmocka_unit_test(test_unknown_type),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_mixed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/file_sim.h"
+#include "engine/histogram_pack_internal.h"
+#include "engine/maintain.h"
 #include "engine/manifest_internal.h"
 #include "engine/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
@@ -52,6 +54,46 @@ static void test_restart(void **state)
     CHECK(k.replay.series_count == 2 && k.replay.sample_count == 4);
     kit_check(&k, "__name__=m,a=1", 3, t, v);
     kit_check(&k, "__name__=m,a=2", 1, t, (double[]){5});
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* Damage is told until all shards have been sealed: then that log is gone. */
+static void test_damage_is_told_once(void **state)
+{
+    static const struct engine_options options = {.shard_count = 2};
+    struct fs *fs = test_fs_new(1);
+    struct errinfo ei = {0};
+    struct seal_result sealed;
+    struct seal_state seal_state;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &options);
+    for (int i = 0; i < 8; i++) {
+        char labels[32];
+
+        (void)snprintf(labels, sizeof labels, "__name__=m,a=%d", i);
+        kit_put(&k, labels, T0, i); /* a commit each */
+    }
+    kit_close(&k);
+    CHECK_OK(fs_sim_flip_bit(fs, "wal/00000001.wal", UINT64_C(8) * 150, &ei), &ei);
+    for (int start = 0; start < 2; start++) {
+        kit_open(&k, fs, &options);
+        CHECK(k.replay.wal.bad_frame_count > 0);
+        kit_close(&k);
+    }
+    kit_open(&k, fs, &options);
+    for (uint32_t s = 0; s < options.shard_count; s++) {
+        engine_seal_state(k.engine, s, &seal_state);
+        CHECK(seal_state.log_is_damaged);
+        CHECK_OK(engine_seal(k.engine, s, SEAL_LOG_SIZE, NULL, &sealed, &k.ei), &k.ei);
+        engine_seal_state(k.engine, s, &seal_state);
+        CHECK(!seal_state.log_is_damaged);
+    }
+    kit_close(&k);
+    kit_open(&k, fs, &options);
+    CHECK(k.replay.wal.bad_frame_count == 0 && k.replay.wal.lost_entry_count == 0);
     kit_close(&k);
     fs_free(fs);
 }
@@ -105,7 +147,7 @@ static void test_close_before_replay(void **state)
     fs_free(fs);
 }
 
-/* The manifest decides, not the options. */
+/* The manifest decides, not what a new directory would get. */
 static void test_manifest_rules(void **state)
 {
     struct fs *fs = test_fs_new(2);
@@ -121,7 +163,7 @@ static void test_manifest_rules(void **state)
     struct kit second;
     CHECK(kit_try_open(&second, fs, NULL) == ERR_LOCKED);
     kit_close(&k);
-    kit_open(&k, fs, &(struct engine_options){.shard_count = 8, .hash_secret_seed = 7});
+    kit_open(&k, fs, &(struct engine_options){.new_shard_count = 8, .hash_secret_seed = 7});
     CHECK(engine_shard_count(k.engine) == 4);
     CHECK(memcmp(&secret, engine_hash_secret(k.engine), sizeof secret) == 0);
     kit_check(&k, "__name__=m", 1, (int64_t[]){T0}, (double[]){1});
@@ -159,29 +201,29 @@ static double model_value(struct test_random *r, double before)
     }
 }
 
-/* What the rules say of one sample; appends it to the model when it is stored. */
-static void model_expect(struct model_series *m, int64_t t_ms, double v, uint64_t expected[4])
+/* What the rules say of one sample; puts it into the model when it is stored, late or not. */
+static void model_expect(struct model_series *m, int64_t t_ms, double v, uint64_t expected[3])
 {
-    enum { STORED, REPEAT, OUT_OF_ORDER, DUPLICATE };
-    size_t i = 0;
+    enum { STORED, REPEAT, DUPLICATE };
+    size_t i = m->count;
 
-    if (m->count == 0 || t_ms > m->t_ms[m->count - 1]) {
-        m->t_ms[m->count] = t_ms;
-        m->value[m->count++] = v;
-        expected[STORED]++;
+    while (i > 0 && m->t_ms[i - 1] >= t_ms)
+        i--;
+    if (i < m->count && m->t_ms[i] == t_ms) {
+        expected[double_bits(m->value[i]) == double_bits(v) ? REPEAT : DUPLICATE]++;
         return;
     }
-    while (i < m->count && m->t_ms[i] != t_ms)
-        i++;
-    if (i == m->count)
-        expected[OUT_OF_ORDER]++;
-    else
-        expected[double_bits(m->value[i]) == double_bits(v) ? REPEAT : DUPLICATE]++;
+    memmove(&m->t_ms[i + 1], &m->t_ms[i], (m->count - i) * sizeof m->t_ms[0]);
+    memmove(&m->value[i + 1], &m->value[i], (m->count - i) * sizeof m->value[0]);
+    m->t_ms[i] = t_ms;
+    m->value[i] = v;
+    m->count++;
+    expected[STORED]++;
 }
 
 static void model_request(struct kit *k, struct test_random *r, struct model_series *model)
 {
-    uint64_t expected[4] = {0};
+    uint64_t expected[3] = {0};
     size_t series_count = 1 + test_random_below(r, 30);
     size_t first = test_random_below(r, MODEL_SERIES);
 
@@ -209,8 +251,7 @@ static void model_request(struct kit *k, struct test_random *r, struct model_ser
     }
     CHECK_OK(kit_write(k), &k->ei);
     CHECK(k->result.stored_count == expected[0] && k->result.repeat_count == expected[1]);
-    CHECK(k->result.refused[REFUSAL_OUT_OF_ORDER] == expected[2]);
-    CHECK(k->result.refused[REFUSAL_DUPLICATE_TIMESTAMP] == expected[3]);
+    CHECK(k->result.refused[REFUSAL_DUPLICATE_TIMESTAMP] == expected[2]);
 }
 
 static void model_check(struct kit *k, const struct model_series *model)
@@ -261,6 +302,175 @@ static void test_model(void **state)
     free(model);
 }
 
+/* ---- records as no writer of this version puts them ---- */
+
+static void apply(struct kit *k, const struct byte_writer *payload)
+{
+    struct wal_sink sink = engine_replay_sink(k->engine);
+
+    CHECK(!payload->failed);
+    CHECK_OK(sink.apply(sink.ctx, 0, 1, 1, (struct bytes){payload->data, payload->size}, &k->ei),
+             &k->ei);
+}
+
+static void put_sample(struct byte_writer *out, enum record_type type, uint32_t slot, int64_t t_ms,
+                       double value)
+{
+    struct log_segment *seg = calloc(1, sizeof *seg);
+
+    CHECK(seg != NULL);
+    seg->count = 1;
+    seg->items[0] = (struct log_entry){
+        .slot = slot, .scale = CHUNK_SCALE_RAW, .t_ms = t_ms, .bits = double_bits(value)};
+    record_samples_write(out, type, seg);
+    free(seg);
+}
+
+/* In-order entries that a seal has taken are passed over without a word; late ones come again. */
+static void test_covered_entries(void **state)
+{
+    struct fs *fs = test_fs_new(5);
+    struct byte_writer w;
+    struct shard *s;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 1});
+    kit_put(&k, "__name__=m", T0, 1);
+    s = engine_shard(k.engine, 0);
+    writer_init(&w);
+    put_sample(&w, RECORD_SAMPLES, 0, T0 - 5, 2);
+    apply(&k, &w);
+    CHECK(s->stale_samples == 1 && s->sealed_samples == 0);
+    s->covered_sequence = 1;
+    put_sample(&w, RECORD_LATE, 0, T0 - 7, 3);
+    put_sample(&w, RECORD_LATE, 0, T0 - 7, 4);
+    put_sample(&w, RECORD_LATE, 0, CHUNK_TIME_MIN_MS - 1, 4);
+    put_sample(&w, RECORD_LATE, 0, T0 + 1, 5);
+    apply(&k, &w);
+    apply(&k, &w);
+    CHECK(s->stale_samples == 3 && s->sealed_samples == 2);
+    kit_check(&k, "__name__=m", 3, (int64_t[]){T0 - 7, T0, T0 + 1}, (double[]){3, 1, 5});
+    writer_done(&w);
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* Late samples are held too until their series is defined. */
+static void test_held_late(void **state)
+{
+    static const uint8_t labels[] = "\010__name__\001z";
+    const struct definition d = {1, 0, {labels, sizeof labels - 1}}, none = {0};
+    struct fs *fs = test_fs_new(6);
+    uint8_t definition[64];
+    struct byte_writer w;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 1});
+    kit_put(&k, "__name__=m", T0, 1);
+    writer_init(&w);
+    put_sample(&w, RECORD_SAMPLES, 1, T0, 2);
+    put_sample(&w, RECORD_LATE, 1, T0 - 7, 3);
+    put_sample(&w, RECORD_SAMPLES, 1, T0 + 1, 4);
+    apply(&k, &w);
+    kit_check(&k, "__name__=z", 0, NULL, NULL);
+    writer_reset(&w);
+    record_series_write(&w, (struct bytes){definition, definition_write(definition, &d, &none)}, 1);
+    apply(&k, &w);
+    kit_check(&k, "__name__=z", 3, (int64_t[]){T0 - 7, T0, T0 + 1}, (double[]){3, 2, 4});
+    CHECK(engine_shard(k.engine, 0)->late_count == 1);
+    writer_done(&w);
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* A histogram of one bucket, whose count is its sum. */
+static void put_histogram(struct byte_writer *out, enum record_type type, uint32_t slot,
+                          int64_t t_ms, double count)
+{
+    static const struct histogram_span span = {1, 1};
+    struct histogram h = {.zero_threshold = 0x1p-128, .count = count, .sum = count};
+    struct log_segment *seg = calloc(1, sizeof *seg);
+    uint8_t packed[128], sized[130];
+    size_t size, head;
+
+    CHECK(seg != NULL);
+    h.positive = (struct histogram_side){&span, 1, &count, 1};
+    size = histogram_pack(packed, &h, NULL);
+    head = varint_write(sized, size);
+    memcpy(sized + head, packed, size);
+    seg->count = 1;
+    seg->items[0] = (struct log_entry){
+        .slot = slot, .scale = RECORD_SCALE_HISTOGRAM, .t_ms = t_ms, .bits = (uintptr_t)sized};
+    record_samples_write(out, type, seg);
+    free(seg);
+}
+
+/* So are histograms, and in the order of the log: a float that came later does not overtake them.
+ */
+static void test_held_histograms(void **state)
+{
+    static const uint8_t labels[] = "\010__name__\001z";
+    const struct definition d = {1, 0, {labels, sizeof labels - 1}}, none = {0};
+    struct fs *fs = test_fs_new(7);
+    uint8_t definition[64];
+    struct column got = {0};
+    struct byte_writer w;
+    struct arena arena;
+    struct shard *s;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 1});
+    kit_put(&k, "__name__=m", T0, 1);
+    s = engine_shard(k.engine, 0);
+    writer_init(&w);
+    put_histogram(&w, RECORD_MIXED, 1, T0, 2);
+    put_histogram(&w, RECORD_LATE_MIXED, 1, T0 - 7, 3);
+    put_sample(&w, RECORD_MIXED, 1, T0 + 1, 4);
+    put_histogram(&w, RECORD_MIXED, 1, T0 + 2, 5);
+    put_histogram(&w, RECORD_MIXED, 7, T0 + 2, 5); /* of a series that nobody defines */
+    apply(&k, &w);
+    memset(w.data, 0xff, w.size); /* what is held is no part of the frame */
+    CHECK(s->held.count == 5 && s->held.histogram_bytes > 0);
+    kit_check(&k, "__name__=z", 0, NULL, NULL);
+    writer_reset(&w);
+    record_series_write(&w, (struct bytes){definition, definition_write(definition, &d, &none)}, 1);
+    apply(&k, &w);
+    kit_check(&k, "__name__=z", 4, (int64_t[]){T0 - 7, T0, T0 + 1, T0 + 2}, (double[]){3, 2, 4, 5});
+    arena_init(&arena, NULL);
+    CHECK(kit_read(&k, &arena, "__name__=z", T0, T0 + 1, &got) && got.count == 2);
+    CHECK(got.histogram[0] != NULL && got.histogram[0]->count == 2 && got.histogram[1] == NULL);
+    arena_done(&arena);
+    CHECK(s->late_count == 1 && s->histogram_count == 2 && s->held.count == 1);
+    writer_done(&w);
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* A form that is none is damage of its frame. */
+static void test_bad_histogram(void **state)
+{
+    struct fs *fs = test_fs_new(8);
+    struct wal_sink sink;
+    struct byte_writer w;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &(struct engine_options){.shard_count = 1});
+    kit_put(&k, "__name__=m", T0, 1);
+    sink = engine_replay_sink(k.engine);
+    writer_init(&w);
+    put_histogram(&w, RECORD_MIXED, 0, T0 + 1, 2);
+    w.data[w.size - 1] ^= 0x80; /* the last varint goes on behind the end */
+    CHECK(sink.apply(sink.ctx, 0, 1, 1, (struct bytes){w.data, w.size}, &k.ei) == ERR_CORRUPT);
+    kit_check(&k, "__name__=m", 1, (int64_t[]){T0}, (double[]){1});
+    writer_done(&w);
+    kit_close(&k);
+    fs_free(fs);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +479,11 @@ int main(void)
         cmocka_unit_test(test_close_before_replay),
         cmocka_unit_test(test_manifest_rules),
         cmocka_unit_test(test_model),
+        cmocka_unit_test(test_covered_entries),
+        cmocka_unit_test(test_held_late),
+        cmocka_unit_test(test_held_histograms),
+        cmocka_unit_test(test_bad_histogram),
+        cmocka_unit_test(test_damage_is_told_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

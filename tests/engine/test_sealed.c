@@ -38,13 +38,16 @@ static void test_round_trips(void **state)
     (void)state;
     for (int round = 0; round < 40; round++) {
         struct fs *fs = test_fs_new(1);
-        struct twin_file twin;
+        struct twin_file twin = {0};
         struct sealed_opened o;
         bool finish = round % 2 == 0;
         size_t bad;
 
+        twin.has_histograms = round % 3 == 1;
         twin_file_fill(&r, &twin, 1 + test_random_below(&r, 5), round % 4 == 0 ? 1500 : 40,
-                       round % 4 == 0 ? 60 : 300);
+                       twin.has_histograms ? 20
+                       : round % 4 == 0    ? 60
+                                           : 300);
         twin_file_write(fs, PATH, &twin, finish);
         /* By the footer, by walking what is durable, and by verifying every byte. */
         for (int how = 0; how < 2; how++) {
@@ -106,7 +109,7 @@ static void test_search(void **state)
 {
     struct test_random r = test_random_init(2);
     struct fs *fs = test_fs_new(1);
-    struct twin_file twin;
+    struct twin_file twin = {0};
     struct sealed_opened o;
 
     (void)state;
@@ -116,6 +119,43 @@ static void test_search(void **state)
     for (int i = 0; i < 600; i++)
         check_search(&r, &o, &twin.slices[i % 3], o.slices[i % 3]);
     sealed_opened_done(&o);
+    twin_file_free(&twin);
+    fs_free(fs);
+}
+
+/* Directories that are kept decoded, in a cache that holds all of them, some, or none, give what
+ * the file gives. */
+static void test_search_through_a_cache(void **state)
+{
+    static const uint64_t limits[] = {16 << 20, 600 << 10, 1};
+    struct test_random r = test_random_init(3);
+    struct fs *fs = test_fs_new(1);
+    struct twin_file twin = {0};
+
+    (void)state;
+    twin_file_fill(&r, &twin, 20, 900, 10);
+    twin_file_write(fs, PATH, &twin, true);
+    for (size_t how = 0; how < sizeof limits / sizeof limits[0]; how++) {
+        struct page_cache_stats stats;
+        struct errinfo ei = {0};
+        struct page_cache *cache;
+        struct sealed_opened o;
+        struct budget memory;
+
+        budget_init(&memory, "test", UINT64_MAX, NULL);
+        CHECK_OK(page_cache_new(&memory, limits[how], &cache, &ei), &ei);
+        open_well(fs, 0, &o);
+        sealed_file_use_cache(o.file, cache, 5);
+        for (size_t i = 0; i < 400; i++)
+            check_search(&r, &o, &twin.slices[i % 20], o.slices[i % 20]);
+        page_cache_stats_get(cache, &stats);
+        CHECK((stats.hits > 0) == (how < 2) && stats.misses > 0);
+        CHECK((stats.evictions > 0) == (how == 1));
+        CHECK(budget_used(&memory) == stats.cached_bytes);
+        sealed_opened_done(&o);
+        CHECK(budget_used(&memory) == 0);
+        page_cache_free(cache);
+    }
     twin_file_free(&twin);
     fs_free(fs);
 }
@@ -216,12 +256,13 @@ static void test_truncation_at_every_byte(void **state)
 {
     struct test_random r = test_random_init(4);
     struct fs *fs = test_fs_new(1);
-    struct twin_file twin;
+    struct twin_file twin = {0};
     size_t size, ends[4], bad, expected;
     struct sealed_opened o;
     uint8_t *data;
 
     (void)state;
+    twin.has_histograms = true;
     twin_file_fill(&r, &twin, 3, 4, 6);
     twin_file_write(fs, PATH, &twin, true);
     open_well(fs, 0, &o);
@@ -297,11 +338,12 @@ static void test_bit_flips(void **state)
     (void)state;
     for (int finish = 0; finish < 2; finish++) {
         struct fs *fs = test_fs_new(1);
-        struct twin_file twin;
+        struct twin_file twin = {0};
         struct sealed_opened o;
         size_t size;
         uint8_t *data;
 
+        twin.has_histograms = finish == 1;
         twin_file_fill(&r, &twin, 3, 6, 8);
         twin_file_write(fs, PATH, &twin, finish == 1);
         open_well(fs, 0, &o);
@@ -388,7 +430,7 @@ static void test_readers_beside_a_writer(void **state)
     struct test_random r = test_random_init(11);
     struct fs *fs = test_fs_new(1);
     struct thread readers[2] = {0};
-    struct twin_file twin;
+    struct twin_file twin = {0};
     struct shared s = {.twin = &twin};
     struct sealed_writer *w;
     struct errinfo ei = {0};
@@ -420,6 +462,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_search),
+        cmocka_unit_test(test_search_through_a_cache),
         cmocka_unit_test(test_timestamps_are_stored_once),
         cmocka_unit_test(test_refused_chunks),
         cmocka_unit_test(test_truncation_at_every_byte),

@@ -56,11 +56,13 @@ static bool append(struct sealed_writer *w, const struct twin_file *twin, size_t
 static bool create_and_append(struct fs *fs, const struct twin_file *twin, bool finish,
                               struct notes *notes)
 {
+    struct sealed_identity identity = twin_identity;
     struct sealed_file *f;
     struct sealed_writer *w;
     bool well;
 
-    if (sealed_writer_create(fs, PATH, &twin_identity, &f, &w, NULL) != ERR_OK)
+    identity.has_histograms = twin->has_histograms;
+    if (sealed_writer_create(fs, PATH, &identity, &f, &w, NULL) != ERR_OK)
         return false;
     well = append(w, twin, 0, finish, notes);
     sealed_writer_free(w);
@@ -127,9 +129,10 @@ static void restart_with_second_crash(struct fs *crashed, size_t mode, const str
 static void crash_everywhere(enum fs_sim_fault fault)
 {
     struct test_random r = test_random_init(9);
-    struct twin_file twin;
+    struct twin_file twin = {0};
     bool hit = true;
 
+    twin.has_histograms = true;
     twin_file_fill(&r, &twin, SLICES, 8, 20);
     for (uint64_t op = 0; hit; op++) {
         struct fs *fs = test_fs_new_with(op + 1, DIR);
@@ -165,7 +168,7 @@ static void test_full_disk(void **state)
     struct sealed_writer *w;
     struct sealed_slice *slice;
     struct sealed_opened o;
-    struct twin_file twin;
+    struct twin_file twin = {0};
     struct errinfo ei = {0};
     size_t bad;
 

@@ -1,15 +1,17 @@
 /*
- * A sealed file of format version 1 as it was written when the format was made: it must be read for
- * ever. That the writer still writes the same bytes is checked too, so that a change is a decision:
- * it gets a golden file of its own beside this one, which stays as it is.
+ * Sealed files of format version 1 as they were written when the format was made, and when it got
+ * histograms: they must be read for ever. That the writer still writes the same bytes is checked
+ * too, so that a change is a decision: it gets a golden file of its own beside these, which stay as
+ * they are. Histograms are made by histogram_kit.h.
  *
- * test_engine_sealed_golden --write FILE makes it.
+ * test_engine_sealed_golden --write FILE makes the first one, --write-histograms FILE the other.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file_sim.h"
+#include "tests/engine/histogram_kit.h"
 #include "tests/engine/sealed_twin.h"
 #include "tests/lib/test_cmocka.h"
 
@@ -17,7 +19,8 @@
 
 enum { SLICES = 3, FILE_SIZE_MAX = 1 << 20 };
 
-static const char *const golden_path = SEALED_GOLDEN_DIR "/sealed_v1.bin";
+static const char *const golden_paths[] = {SEALED_GOLDEN_DIR "/sealed_v1.bin",
+                                           SEALED_GOLDEN_DIR "/sealed_v1_histograms.bin"};
 
 /* Values from plain arithmetic only: the same on every machine. */
 static double golden_value(uint32_t slot, size_t i)
@@ -34,8 +37,24 @@ static double golden_value(uint32_t slot, size_t i)
     }
 }
 
-static void golden_fill(struct twin_file *twin)
+static void golden_histograms(struct twin_file *twin, uint32_t seed, struct twin_chunk *c)
 {
+    struct test_random r = test_random_init(seed + 1);
+
+    c->histogram = ARENA_ARRAY(&twin->arena, c->count, struct histogram);
+    CHECK(c->histogram != NULL);
+    histograms_fill(&r, (enum histogram_model)(seed % HISTOGRAMS_MODEL_COUNT), &twin->arena,
+                    c->histogram, c->count);
+    for (size_t k = 0; k < c->count; k++) {
+        c->histogram[k].hint = (enum histogram_hint)((k + seed) % 4);
+        c->value[k] = c->histogram[k].sum;
+    }
+}
+
+static void golden_fill(struct twin_file *twin, bool has_histograms)
+{
+    *twin = (struct twin_file){.has_histograms = has_histograms};
+    arena_init(&twin->arena, NULL);
     twin->slice_count = SLICES;
     twin->slices = calloc(SLICES, sizeof *twin->slices);
     CHECK(twin->slices != NULL);
@@ -59,11 +78,13 @@ static void golden_fill(struct twin_file *twin)
                              INT64_C(7) * (i % 3) + INT64_C(500000) * second;
                 c->value[k] = golden_value(i, k);
             }
+            if (has_histograms && i < 100 && i % 2 == 0)
+                golden_histograms(twin, i, c);
         }
     }
 }
 
-static size_t made_bytes(uint8_t *out)
+static size_t made_bytes(bool has_histograms, uint8_t *out)
 {
     struct errinfo ei = {0};
     struct twin_file twin = {0};
@@ -71,7 +92,7 @@ static size_t made_bytes(uint8_t *out)
     struct fs *fs;
     size_t size;
 
-    golden_fill(&twin);
+    golden_fill(&twin, has_histograms);
     CHECK_OK(fs_sim_new(1, &fs, &ei), &ei);
     twin_file_write(fs, PATH, &twin, true);
     CHECK_OK(file_open(fs, PATH, FILE_READ, &f, &ei), &ei);
@@ -82,10 +103,10 @@ static size_t made_bytes(uint8_t *out)
     return size;
 }
 
-static void version_1_is_unchanged(void **state)
+static void check_unchanged(bool has_histograms)
 {
     uint8_t *golden = malloc(FILE_SIZE_MAX), *made = malloc(FILE_SIZE_MAX);
-    FILE *file = fopen(golden_path, "rb");
+    FILE *file = fopen(golden_paths[has_histograms], "rb");
     struct twin_file twin = {0};
     struct errinfo ei = {0};
     struct sealed_opened o;
@@ -94,7 +115,6 @@ static void version_1_is_unchanged(void **state)
     struct fs *fs;
     size_t bad;
 
-    (void)state;
     CHECK(golden != NULL && made != NULL && file != NULL);
     iov = (struct iovec){golden, fread(golden, 1, FILE_SIZE_MAX, file)};
     (void)fclose(file); /* read only: nothing to lose */
@@ -105,10 +125,11 @@ static void version_1_is_unchanged(void **state)
     file_close(f);
     CHECK_OK(sealed_open(fs, PATH, &twin_identity, iov.iov_len, &o, &ei), &ei);
     CHECK(o.is_finished && o.slice_count == SLICES);
-    golden_fill(&twin);
+    golden_fill(&twin, has_histograms);
     twin_file_compare(&o, &twin, &bad);
     CHECK(bad == 0);
-    CHECK(made_bytes(made) == iov.iov_len && memcmp(made, golden, iov.iov_len) == 0);
+    CHECK(made_bytes(has_histograms, made) == iov.iov_len &&
+          memcmp(made, golden, iov.iov_len) == 0);
     sealed_opened_done(&o);
     twin_file_free(&twin);
     fs_free(fs);
@@ -116,14 +137,21 @@ static void version_1_is_unchanged(void **state)
     free(made);
 }
 
-static int write_golden(const char *path)
+static void version_1_is_unchanged(void **state)
+{
+    (void)state;
+    check_unchanged(false);
+    check_unchanged(true);
+}
+
+static int write_golden(const char *path, bool has_histograms)
 {
     uint8_t *data = malloc(FILE_SIZE_MAX);
     FILE *f = fopen(path, "wb");
     size_t size;
 
     CHECK(data != NULL && f != NULL);
-    size = made_bytes(data);
+    size = made_bytes(has_histograms, data);
     CHECK(fwrite(data, 1, size, f) == size);
     free(data);
     return fclose(f) == 0 ? 0 : 1;
@@ -134,6 +162,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {cmocka_unit_test(version_1_is_unchanged)};
 
     if (argc == 3 && strcmp(argv[1], "--write") == 0)
-        return write_golden(argv[2]);
+        return write_golden(argv[2], false);
+    if (argc == 3 && strcmp(argv[1], "--write-histograms") == 0)
+        return write_golden(argv[2], true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

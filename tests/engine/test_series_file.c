@@ -220,15 +220,17 @@ static void twin_compare(const struct twin *t, const struct series_image *image)
 /* Postings by name against a look at every series. */
 static void check_postings(const struct series_image *image)
 {
+    struct series_image_sorter sorter;
     struct arena arena;
 
     arena_init(&arena, NULL);
+    CHECK(series_image_sorter_init(&sorter, image, &arena, NULL) == ERR_OK);
     for (uint32_t name = 0; name < image->name_count; name++) {
         struct series_image_postings p;
         struct errinfo ei = {0};
         uint32_t total = 0;
 
-        CHECK_OK(series_image_postings(image, name, &arena, &p, &ei), &ei);
+        CHECK_OK(series_image_postings(&sorter, name, &arena, &p, &ei), &ei);
         for (size_t i = 0; i < image->group_count; i++) {
             const struct series_image_group *g = &image->groups[i];
             const struct series_image_schema *schema = &image->schemas[g->schema];

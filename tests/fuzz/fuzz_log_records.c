@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/file_sim.h"
 #include "engine/engine_internal.h"
+#include "engine/histogram.h"
 #include "engine/memtable_internal.h"
+#include "tests/engine/read_kit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 
@@ -57,16 +59,22 @@ static void read_back(struct engine *e)
             continue;
         arena_init(&arena, NULL);
         shard_series_meta(s, &slot, 1, &meta);
-        REQUIRE(shard_read(s, &slot, &meta.generation, 1, INT64_MIN, INT64_MAX, &arena, &column,
-                           NULL) == ERR_OK);
+        REQUIRE(kit_read_slots(s, &slot, &meta.generation, 1, INT64_MIN, INT64_MAX, &arena, &column,
+                               NULL) == ERR_OK);
         for (size_t i = 0; i < column.count; i++) {
+            const struct histogram *h = column.histogram == NULL ? NULL : column.histogram[i];
+
+            REQUIRE(h == NULL || histogram_check_layout(h, NULL) == ERR_OK);
             REQUIRE(column.t_ms[i] >= meta.min_time_ms && column.t_ms[i] <= meta.max_time_ms);
             REQUIRE(i == 0 || column.t_ms[i] > column.t_ms[i - 1]);
         }
         sample_count += column.count;
         arena_done(&arena);
     }
-    REQUIRE(sample_count == atomic_load(&s->sample_count));
+    uint64_t in_order = atomic_load(&s->sample_count) + atomic_load(&s->histogram_count);
+    /* A late sample may have a timestamp that one in order has too. */
+    REQUIRE(sample_count >= in_order);
+    REQUIRE(sample_count <= in_order + atomic_load(&s->late_count));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

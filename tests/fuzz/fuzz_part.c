@@ -146,7 +146,8 @@ static void walk_samples(struct part *p, struct arena *arena)
 
     for (uint32_t i = 0; i < count; i++)
         series[i] = i;
-    if (part_read(p, series, count, 1700006500000, INT64_MAX, arena, columns, NULL) != ERR_OK)
+    if (part_read(p, series, count, 1700006500000, INT64_MAX, arena, arena, columns, NULL) !=
+        ERR_OK)
         return;
     for (uint32_t i = 0; i < count; i++) {
         for (size_t k = 0; k < columns[i].count; k++)

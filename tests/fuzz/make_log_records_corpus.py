@@ -19,7 +19,7 @@ def varint(v):
 
 
 def zigzag(v):
-    return varint((v << 1) ^ (v >> 63) & (1 << 64) - 1)
+    return varint(((v << 1) ^ (v >> 63)) & (1 << 64) - 1)
 
 
 def record(kind, body):
@@ -41,9 +41,20 @@ def definitions(*series):
     return record(1, body)
 
 
-def samples(count, refs, times, tags, values=b""):
+def samples(count, refs, times, tags, values=b"", kind=2):
     head = struct.pack("<III", count, len(refs), len(times))
-    return record(2, head + refs + times + bytes(tags) + values)
+    return record(kind, head + refs + times + bytes(tags) + values)
+
+
+def histogram(spans, counts, total, flags=1, schema=3, tail=b""):
+    """As it stands among the values: its size, and the form of whole numbers."""
+    out = bytes([0, flags, schema & 0xFF])
+    if not flags & 16:
+        out += struct.pack("<d", 1.5)
+    out += varint(total) + varint(0) + varint(len(spans))
+    out += b"".join(zigzag(offset) + varint(length) for offset, length in spans)
+    out += b"".join(zigzag(b - a) for a, b in zip([0] + counts, counts)) + tail
+    return varint(len(out)) + out
 
 
 def frames(*payloads):
@@ -60,6 +71,17 @@ SEEDS = {
         definitions(A, B) + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [1, 0x49], b"\x10\x27"),
         samples(2, TWO_SLOTS, varint(1) + zigzag(T + 15000), [0, 0x60], b"\x02" + bytes(6) + b"\x7f"),
     ),
+    "late": frames(
+        definitions(A, B) + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [1, 2]),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T - 15000), [3, 4], kind=3)
+        + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [5, 6], kind=3),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T - 15000), [3, 5], kind=3),
+    ),
+    "held-late": frames(
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T - 1), [5, 6], kind=3)
+        + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [5, 6]),
+        definitions(A, B),
+    ),
     "held": frames(samples(2, TWO_SLOTS, varint(1) + zigzag(T), [5, 6]), definitions(A, B)),
     "repeated-slot": frames(
         definitions(A)
@@ -71,6 +93,38 @@ SEEDS = {
         samples(1, varint(3) + varint(3) + zigzag(0), varint(0) + zigzag(T), [7]),
     ),
     "conflict": frames(definitions(A), definitions((0, 0, B[2]), (5, 0, A[2]))),
+    "mixed": frames(
+        definitions(A, B)
+        + samples(3, varint(2 << 2) + zigzag(0), b"".join(varint(0) + zigzag(t) for t in (T, 15000, 15000)),
+                  [1, 0x61, 2], histogram([(1, 2)], [3, 4], 7), kind=4),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T + 45000), [0x61, 0x61],
+                histogram([(-2, 1), (3, 1)], [9, 1], 10, flags=1 | 16) + histogram([], [], 0), kind=4),
+    ),
+    "late-mixed": frames(
+        definitions(A, B) + samples(2, TWO_SLOTS, varint(1) + zigzag(T), [0x61, 1], histogram([(0, 1)], [1], 1), kind=4),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T - 15000), [0x61, 0x61],
+                histogram([(0, 1)], [1], 1) + histogram([(0, 1)], [2], 2), kind=5),
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T - 15000), [0x61, 3], histogram([(0, 1)], [1], 1), kind=5),
+    ),
+    "held-mixed": frames(
+        samples(2, TWO_SLOTS, varint(1) + zigzag(T), [0x61, 0x61],
+                histogram([(0, 1)], [1], 1) + histogram([(0, 1)], [2], 2), kind=4)
+        + samples(2, TWO_SLOTS, varint(1) + zigzag(T + 1), [5, 6]),
+        definitions(A),
+    ),
+    "custom": frames(
+        definitions(A)
+        + samples(1, varint(0) + zigzag(0), varint(0) + zigzag(T), [0x61],
+                  histogram([(0, 2)], [3, 4], 7, 1 | 32, -53, varint(2) + struct.pack("<dd", 1, 2)), kind=4),
+    ),
+    "histogram-too-many-buckets": frames(
+        definitions(A)
+        + samples(1, varint(0) + zigzag(0), varint(0) + zigzag(T), [0x61], histogram([(0, 1 << 31)], [3], 3), kind=4),
+    ),
+    "histogram-among-floats": frames(
+        definitions(A)
+        + samples(1, varint(0) + zigzag(0), varint(0) + zigzag(T), [0x61], histogram([(0, 1)], [3], 3)),
+    ),
     "unknown-type": frames(record(77, b"what comes later") + definitions(A)),
     "not-canonical": frames(definitions((0, 0, {b"job": b"", b"x": b"y"}))),
 }

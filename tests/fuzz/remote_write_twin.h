@@ -9,8 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decodes `data` both ways and aborts, naming the difference, if they disagree. Returns whether the
- * message was accepted. */
+#include "base/fingerprint.h"
+#include "engine/write.h"
+
+/* Decodes `data` all ways, remote_write_guess_check() included, and aborts, naming the difference,
+ * if they disagree. Returns whether the message was accepted. */
 bool remote_write_twin_check(const uint8_t *data, size_t size);
+
+/* remote_write_v1_guess() against remote_write_v1_decode(), with the keys of `known` (may be NULL)
+ * known to the store: aborts when a guess that would be stored is not what the whole walk finds.
+ * Returns whether it would be stored. */
+bool remote_write_guess_check(const uint8_t *data, size_t size, const struct write_batch *known,
+                              const struct hash_secret *secret);
 
 #endif

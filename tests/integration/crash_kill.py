@@ -92,23 +92,25 @@ class Books:
     def client_of(self, port):
         return Client(port, timeout_s=30)
 
+    def key_of(self, n):
+        """Labels of the sender's n-th series: half of them are new in every cycle."""
+        return (
+            ("__name__", "crash"),
+            ("generation", str(self.generation if n % 2 else 0)),
+            ("n", str(n)),
+            ("sender", str(self.index)),
+        )
+
     def next_request(self, rng):
         # Steps are 1 to 8 ms, so that a run stays well inside HISTORY_MS and the query's range.
         times = []
         for _ in range(BATCH_SAMPLES):
             self.newest_ms += rng.randrange(1, 9)
             times.append(self.newest_ms)
-        request = {}
-        for n in range(SERIES_PER_SENDER):
-            generation = self.generation if n % 2 else 0
-            key = (
-                ("__name__", "crash"),
-                ("generation", str(generation)),
-                ("n", str(n)),
-                ("sender", str(self.index)),
-            )
-            request[key] = [(t, random_value(rng)) for t in times]
-        return request
+        return {
+            self.key_of(n): [(t, random_value(rng)) for t in times]
+            for n in range(SERIES_PER_SENDER)
+        }
 
     def acknowledge(self, request):
         self.unanswered = None
@@ -133,10 +135,10 @@ class Books:
                     maybe[t] = double_bits(value)
 
 
-def stored_samples(server, sender_index, at_ms):
+def stored_samples(server, sender_index, at_ms, query_range):
     """{series key: {t_ms: bits}} as the server tells it."""
     client = server.client()
-    data = client.query(f'crash{{sender="{sender_index}"}}[{QUERY_RANGE}]', at_ms / 1000)
+    data = client.query(f'crash{{sender="{sender_index}"}}[{query_range}]', at_ms / 1000)
     client.close()
     assert data["resultType"] == "matrix", data["resultType"]
     stored = {}
@@ -152,12 +154,12 @@ def stored_samples(server, sender_index, at_ms):
     return stored
 
 
-def check(server, books, at_ms):
+def check(server, books, at_ms, query_range=QUERY_RANGE):
     """Returns (acknowledged samples found, unanswered samples found)."""
     counts = [0, 0]
     for book in books:
         book.note_perhaps()
-        stored = stored_samples(server, book.index, at_ms)
+        stored = stored_samples(server, book.index, at_ms, query_range)
         for key, samples in book.acknowledged.items():
             have = stored.get(key, {})
             for t, bits in samples.items():
@@ -189,7 +191,7 @@ def start(data_dir, rng, cycle):
     return Server(data_dir, *flags).wait_ready()
 
 
-def run_cycle(server, books, rng, cycle):
+def run_cycle(server, books, rng, cycle, longest_s=0.25, before_kill=None):
     before = [len(b.acknowledged) and sum(map(len, b.acknowledged.values())) for b in books]
     for book in books:
         book.generation = cycle
@@ -202,7 +204,9 @@ def run_cycle(server, books, rng, cycle):
         return all(x > y for x, y in zip(after, before)) or any(not s.is_alive() for s in senders)
 
     wait_until(acknowledged_something, "each sender got an answer", interval_s=0.005)
-    time.sleep(rng.random() * 0.25)  # a random moment is the point of this sleep
+    time.sleep(rng.random() * longest_s)  # a random moment is the point of this sleep
+    if before_kill is not None:
+        before_kill()
     server.kill()
     for sender in senders:
         sender.join(60)

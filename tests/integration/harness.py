@@ -18,6 +18,9 @@ import tempfile
 import time
 import urllib.parse
 
+from native_histograms import Histogram
+from protobuf import field_bytes, varint
+
 REPOSITORY = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 RIMSTONE = os.environ.get("RIMSTONE", os.path.join(REPOSITORY, "build", "dev", "rimstone"))
 RIMTOOL = os.environ.get("RIMTOOL", os.path.join(REPOSITORY, "build", "dev", "rimtool"))
@@ -220,24 +223,6 @@ class TemporaryDirectory:
 # --- Remote write 1.0, by hand -----------------------------------------------------------------
 
 
-def varint(n, size=0):
-    """Protobuf's varint; `size` pads it to that many bytes (over-long, yet valid)."""
-    out = bytearray()
-    n &= (1 << 64) - 1
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    while len(out) < size:
-        out[-1] |= 0x80
-        out.append(0)
-    return bytes(out)
-
-
-def field_bytes(number, payload):
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
-
-
 def encode_label(name, value):
     name = name.encode() if isinstance(name, str) else name
     value = value.encode() if isinstance(value, str) else value
@@ -252,10 +237,11 @@ def encode_sample(t_ms, value):
 
 
 def encode_series(labels, samples):
-    """labels: dict (sorted here, as senders do) or a list of pairs in the order given."""
+    """labels: dict (sorted here, as senders do) or a list of pairs in the order given. Values: floats, the eight
+    bytes of one, or native histograms."""
     pairs = sorted(labels.items()) if isinstance(labels, dict) else labels
     body = b"".join(encode_label(n, v) for n, v in pairs)
-    body += b"".join(encode_sample(t, v) for t, v in samples)
+    body += b"".join(v.encode(t) if isinstance(v, Histogram) else encode_sample(t, v) for t, v in samples)
     return field_bytes(1, body)
 
 

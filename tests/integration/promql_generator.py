@@ -5,12 +5,14 @@ Node, which is what lets promql_diff.py shrink one that fails.
 
 What is drawn is the language that Rimstone has built. Two things are held back because they would
 only repeat what docs/promql-differences.md says: functions of the C library whose last bit differs
-from Go's (exp, sin, ^ ...) stand where nothing can blow that bit up, and features that are refused
-by name are not drawn.
+from Go's (exp, sin, ^ ...) stand where nothing can blow that bit up, and what is refused by name is
+not drawn.
 """
 
 import math
 import struct
+
+from native_histograms import CUSTOM, GAUGE, NOT_RESET, RESET, Histogram, Source, stale
 
 SPAN_S = 3600  # the data's length
 STALE = struct.pack("<Q", 0x7FF0000000000002)
@@ -26,10 +28,10 @@ ODD_VALUES = (
 # --- Data --------------------------------------------------------------------------------------
 
 
-def make_data(rng, base_ms, utf8=True):
-    """[(labels, [(t_ms, value)])]: `value` a float, or the eight bytes of a staleness marker."""
+def make_data(rng, base_ms, utf8=True, native=False):
+    """[(labels, [(t_ms, value)])]: `value` a float, the eight bytes of a staleness marker, or a Histogram."""
     # In order of labels: Prometheus resolves ties in the order in which series were created.
-    return sorted(Data(rng, base_ms).make(utf8), key=lambda series: sorted(series[0].items()))
+    return sorted(Data(rng, base_ms).make(utf8, native), key=lambda series: sorted(series[0].items()))
 
 
 class Data:
@@ -38,7 +40,7 @@ class Data:
         self.base_ms = base_ms
         self.series = []
 
-    def make(self, utf8):
+    def make(self, utf8, native):
         for job in JOBS:
             for instance in INSTANCES:
                 self.target(job, instance)
@@ -49,6 +51,8 @@ class Data:
             self.add("wide", self.gauge(0, 9, 600, whole=True), n=str(i), half=str(i % 2))
         for i in range(40):
             self.add("many", self.gauge(0, 7, whole=True), n=str(i), half=str(i % 2), job=JOBS[i % 3])
+        if native:
+            self.native_histograms()
         if utf8:
             dotted = {"__name__": "dotted.name", "a-b": "x", "job": "api"}
             self.series.append((dotted, self.counter(15)))
@@ -146,6 +150,90 @@ class Data:
         self.histogram(("1", "2", "3", "+Inf"), broken=True, job="broken")
         self.histogram(("1", "2", "+Inf"), name="size_bucket", job="api")
 
+    def native(self, source, interval_s=15, resets=2, events=(), **window):
+        """Samples of a source that observes. events: {index of a sample: a call that changes the source}."""
+        times, out = list(self.times(interval_s, **window)), []
+        events = dict(events)
+        for _ in range(resets):
+            events[self.rng.randrange(len(times))] = source.reset
+        for i, t in enumerate(times):
+            hint = None
+            if i in events:
+                events[i]()
+                if self.rng.random() < 0.2 and source.hint != GAUGE:
+                    hint = RESET
+            source.observe(self.rng.randrange(6))
+            out.append((t, source.sample(hint)))
+        return out
+
+    def native_histograms(self):
+        rng = self.rng
+        for job in JOBS:
+            for i, instance in enumerate(INSTANCES):
+                where = {"job": job, "instance": instance}
+                source = Source(rng, schema=rng.choice((0, 1, 3)), signed=job == "db", keep_empty=job == "web")
+                self.add("native", self.native(source, jitter_ms=500 if i else 0), **where)
+                source = Source(rng, schema=rng.choice((-1, 0, 2)), signed=i == 0, is_float=True)
+                self.add("native_float", self.native(source), **where)
+                bounds = ((0.5, 1.0, 2.5), (0.5, 1.0, 2.0, 5.0), (0.5, 1.0, 2.5))[i]
+                self.add("native_custom", self.native(Source(rng, bounds=bounds, is_float=job == "api")), **where)
+            gauge = Source(rng, schema=2, signed=True, hint=GAUGE, is_float=job == "db")
+            self.add("native_gauge", self.native(gauge, resets=0, events={i: gauge.shrink for i in range(0, 200, 3)}), job=job)
+        self.native_changes()
+        self.native_lives()
+
+    def native_changes(self):
+        """Schema, zero bucket, bounds and kind of value that change, and odd values."""
+        rng = self.rng
+
+        def change(source, **values):
+            def apply():
+                source.reset()
+                for name, value in values.items():
+                    setattr(source, name, value)
+            return apply
+
+        finer = Source(rng, schema=0)
+        self.add("native_changes", self.native(finer, events={80: change(finer, schema=2), 160: change(finer, schema=-1)}), kind="schema")
+        wider = Source(rng, schema=1, signed=True)
+        self.add("native_changes", self.native(wider, events={70: lambda: setattr(wider, "zero_threshold", 0.3),
+                                                              150: change(wider, zero_threshold=0.01)}), kind="zero")
+        bounds = Source(rng, bounds=(1.0, 2.0, 4.0))
+        self.add("native_changes", self.native(bounds, events={60: change(bounds, bounds=(1.0, 4.0)),
+                                                               120: change(bounds, bounds=(1.0, 3.0, 4.0))}), kind="bounds")
+        both = Source(rng, schema=1)
+        self.add("native_changes", self.native(both, events={100: change(both, bounds=(1.0, 2.0), schema=CUSTOM, zero_threshold=0.0)}), kind="both")
+        self.add("native_changes", self.native(Source(rng, schema=1, hint=NOT_RESET), resets=1), kind="claims")
+        mixed, floats = self.native(Source(rng, schema=1), 30), self.counter(30)
+        self.add("native_mixed", [h if i // 17 % 2 else f for i, (h, f) in enumerate(zip(mixed, floats))], kind="runs")
+        self.add("native_mixed", [h if i % 5 else f for i, (h, f) in enumerate(zip(mixed, floats))], kind="often")
+        odd = []
+        for t, h in self.native(Source(rng, schema=0, is_float=True), 30):
+            pick = rng.randrange(8)
+            values = dict(vars(h))
+            if pick < 2:
+                values["sum"] = rng.choice((math.nan, math.inf, -math.inf, 0.0, -0.0))
+            if pick == 2:
+                values["count"] += 2  # observations of NaN
+                values["sum"] = math.nan
+            odd.append((t, Histogram(**values)))
+        self.add("native_odd", odd, kind="sums")
+        self.add("native_odd", [(t, Histogram()) for t in self.times(60)], kind="empty")
+        self.add("native_odd", [(t, Histogram(count=3, sum=1.0, zero_threshold=0.5, zero_count=3)) for t in self.times(60)], kind="zero")
+
+    def native_lives(self):
+        rng = self.rng
+        self.add("native_life", self.native(Source(rng), start_s=1500), kind="begins")
+        ended = self.native(Source(rng), end_s=2000)
+        self.add("native_life", ended + [(ended[-1][0] + 15000, stale())], kind="stale")
+        twice = self.native(Source(rng, bounds=(1.0, 2.0)), end_s=900) + [(self.base_ms + 900_000, STALE)]
+        self.add("native_life", twice + self.native(Source(rng, bounds=(1.0, 2.0)), start_s=2400), kind="twice")
+        once = Source(rng, schema=3)
+        once.observe(20)
+        self.add("native_life", [(self.base_ms + 1_234_567, once.sample())], kind="once")
+        gappy = [s for s in self.native(Source(rng, is_float=True), 10) if rng.random() < 0.7]
+        self.add("native_life", [(t, stale(True) if rng.random() < 0.06 else h) for t, h in gappy], kind="gappy")
+
 
 # --- Queries -----------------------------------------------------------------------------------
 
@@ -178,6 +266,10 @@ MATH_INEXACT = (
     "tanh", "asinh", "acosh", "atanh",
 )
 DATES = ("day_of_month", "day_of_week", "day_of_year", "days_in_month", "hour", "minute", "month", "year")
+RANGE_EXPERIMENTAL = (
+    "mad_over_time", "ts_of_first_over_time", "ts_of_last_over_time", "ts_of_max_over_time", "ts_of_min_over_time",
+)
+EXTENDED = {"anchored": ("rate", "increase", "delta", "changes", "resets"), "smoothed": ("rate", "increase", "delta")}
 RANGE = (
     "avg_over_time", "changes", "count_over_time", "delta", "deriv", "first_over_time", "idelta",
     "increase", "irate", "last_over_time", "max_over_time", "min_over_time", "present_over_time",
@@ -206,6 +298,17 @@ METRICS = {
     "size_bucket": ("le", "job"),
     "nothing": ("job",),
 }
+NATIVE_METRICS = {
+    "native": ("job", "instance"),
+    "native_float": ("job", "instance"),
+    "native_custom": ("job", "instance"),
+    "native_gauge": ("job",),
+    "native_changes": ("kind",),
+    "native_mixed": ("kind",),
+    "native_odd": ("kind",),
+    "native_life": ("kind",),
+}
+LABELS_OF = METRICS | NATIVE_METRICS
 LABELS = ("job", "instance", "code", "kind", "half", "n", "le", "version", "absent")
 VALUES = JOBS + INSTANCES + ("200", "404", "1", "2", "3", "begins", "once", "+Inf", "")
 REGEXES = ("a.*", ".+", ".*", "api|db", "[12]", "(?i)API", "", "a:1|b:2", "b.|.*s", "^web$", "x*")
@@ -220,11 +323,14 @@ REPLACEMENTS = ("$1", "x-$1", "${1}y", "$0", "", "$2", "$name", "$$", "q")
 class Generator:
     """Draws queries.
 
-    peer: only what Prometheus 2.42 knows too and answers alike (promql_peer.py).
+    peer: only what Prometheus 2.42 knows too and answers alike (promql_peer.py). Otherwise also what
+    Prometheus 3 has behind the features that promql_diff.py turns on. native: the share of selectors of
+    native histograms, 0 for none.
     """
 
-    def __init__(self, rng, base_ms, peer=False):
+    def __init__(self, rng, base_ms, peer=False, native=0.0):
         self.rng = rng
+        self.native_share = native
         self.base_ms = base_ms
         self.peer = peer
         self.experimental = not peer
@@ -251,7 +357,13 @@ class Generator:
 
     def scalar(self, depth):
         if depth <= 0 or self.chance(0.4):
-            return Node("scalar", self.rng.choice(("time()", "pi()"))) if self.chance(0.15) else self.number()
+            names = ("time()", "pi()")
+            if self.experimental:
+                names += ("start()", "end()", "range()", "step()")
+            return Node("scalar", self.rng.choice(names)) if self.chance(0.15) else self.number()
+        if self.experimental and self.chance(0.08):
+            head = self.rng.choice(("max_of(", "min_of("))
+            return Node("scalar", head, self.scalar(depth - 1), ", ", self.scalar(depth - 1), ")")
         pick = self.rng.randrange(5)
         if pick == 0:
             return Node("scalar", "scalar(", self.vector(depth - 1), ")")
@@ -272,6 +384,8 @@ class Generator:
         seconds = int(math.exp(rng.uniform(math.log(low_s), math.log(high_s))))
         if self.peer:
             return f"{seconds}s"
+        if self.chance(0.08):
+            return self.duration_expression(seconds)
         pick = rng.randrange(8)
         if pick == 0 and seconds % 60 == 0 or seconds > 300 and pick < 3:
             return f"{max(1, seconds // 60)}m"
@@ -282,6 +396,14 @@ class Generator:
         if pick == 5:
             return f"{seconds}.{rng.randrange(10)}"
         return f"{seconds}s"
+
+    def duration_expression(self, seconds):
+        rng = self.rng
+        part = rng.choice(("step()", "range()", "1m", str(rng.randrange(1, 9)), f"{seconds}s"))
+        return rng.choice((
+            f"({seconds} + {part})", f"max_of({part}, {seconds})", f"min_of({part}, {seconds})", f"({part} * 2)",
+            f"({seconds} / {part})", f"({seconds}s % {part})", f"(-{part} + {seconds})", f"({part} ^ 1.5)",
+        ))
 
     def modifiers(self, p=0.25):
         rng, pieces = self.rng, []
@@ -298,13 +420,14 @@ class Generator:
 
     def matcher(self, name):
         rng = self.rng
-        label = rng.choice(METRICS[name] if self.chance(0.8) else LABELS)
+        label = rng.choice(LABELS_OF[name] if self.chance(0.8) else LABELS)
         operator = rng.choice(("=", "!=", "=~", "!~"))
         value = rng.choice(REGEXES if "~" in operator else VALUES)
         return f'{label}{operator}"{value}"'
 
     def metric(self):
-        return self.rng.choice(tuple(METRICS))
+        native = self.native_share > 0 and self.chance(self.native_share)
+        return self.rng.choice(tuple(NATIVE_METRICS if native else METRICS))
 
     def selector(self, name=None):
         rng = self.rng
@@ -328,7 +451,8 @@ class Generator:
         return Node("vector", *parts)
 
     def instant(self, name=None):
-        return Node("vector", self.selector(name), *self.modifiers())
+        smoothed = (Node("optional", " smoothed"),) if self.experimental and self.chance(0.05) else ()
+        return Node("vector", self.selector(name), *smoothed, *self.modifiers())
 
     def matrix(self, depth):
         if depth > 0 and self.chance(0.3):
@@ -347,12 +471,58 @@ class Generator:
     def vector(self, depth):
         if depth <= 0 or self.chance(0.12):
             return self.instant()
+        if self.native_share > 0 and self.chance(self.native_share / 2):
+            return self.native(depth)
         draw = self.rng.choices(
             (self.range_function, self.aggregate, self.binary, self.math, self.label_function,
-             self.parameterised, self.set_operator, self.sorted, self.wrapped, self.histogram),
-            (26, 18, 20, 8, 6, 9, 6, 2, 6, 5),
+             self.parameterised, self.set_operator, self.sorted, self.wrapped, self.histogram, self.info),
+            (26, 18, 20, 8, 6, 9, 6, 2, 6, 5, 0 if self.peer else 2),
         )[0]
         return draw(depth)
+
+    def info(self, depth):
+        selector = self.rng.choice(("", ', {__name__="build"}', ', {__name__="build",version=~".+"}',
+                                    ', {__name__=~"build|flag",version=~".*"}', ', {__name__!="build"}'))
+        return Node("vector", "info(", self.vector(depth - 1), Node("optional", selector), ")")
+
+    def native_vector(self, depth):
+        """Histograms, as a rule."""
+        name = self.rng.choice(tuple(NATIVE_METRICS))
+        if self.chance(0.3):
+            return self.instant(name)
+        if self.chance(0.5):
+            function = self.rng.choice(("rate", "increase", "delta", "irate", "idelta", "sum_over_time", "avg_over_time",
+                                        "last_over_time", "first_over_time"))
+            node = Node("vector", function, "(", self.selector(name), f"[{self.duration(20)}]", *self.modifiers(), ")")
+        else:
+            node = self.instant(name)
+        if depth > 0 and self.chance(0.4):
+            return Node("vector", self.rng.choice(("sum", "avg")), self.grouping(), "(", node, ")")
+        if depth > 0 and self.chance(0.2):
+            return Node("vector", "(", node, self.rng.choice((" + ", " - ", " == ", " != ", " * ", " / ")),
+                        Node("optional", self.matching()), self.native_vector(depth - 1), ")")
+        return node
+
+    def native(self, depth):
+        """What looks into histograms."""
+        rng, inner = self.rng, self.native_vector(depth - 1)
+        pick = rng.randrange(10)
+        if pick < 3:
+            return Node("vector", "histogram_quantile(", self.quantile(depth), ", ", inner, ")")
+        if pick == 3:
+            return Node("vector", "histogram_fraction(", self.scalar(0), ", ", self.scalar(0), ", ", inner, ")")
+        if pick == 4 and self.experimental:
+            quantiles = Node("optional", ", 0.9"), ", ", self.quantile(depth)
+            return Node("vector", "histogram_quantiles(", inner, ', "q"', *quantiles, ")")
+        if pick == 5:
+            return Node("vector", "(", inner, rng.choice((" </ ", " >/ ")), self.number(), ")")
+        if pick == 6:
+            operator = rng.choice((" * ", " / ", " + ", " - ", " > ", " == "))
+            sides = [inner, self.scalar(0)]
+            rng.shuffle(sides)
+            return Node("vector", "(", sides[0], operator, sides[1], ")")
+        functions = ("histogram_count", "histogram_sum", "histogram_avg", "histogram_stddev", "histogram_stdvar", "-")
+        return Node("vector", rng.choice(functions), "(", inner, ")")
 
     def inexact(self, depth):
         """Functions whose last bit is the library's: only where it stays the last bit."""
@@ -376,7 +546,15 @@ class Generator:
         if pick == 1:
             return Node("vector", "absent_over_time(", matrix, ")")
         if pick == 2 and self.experimental:
-            return Node("vector", "mad_over_time(", matrix, ")")
+            return Node("vector", rng.choice(RANGE_EXPERIMENTAL), "(", matrix, ")")
+        if pick == 3 and self.experimental:
+            modifier = rng.choice(("anchored", "smoothed"))
+            function = rng.choice(EXTENDED[modifier]) if self.chance(0.95) else rng.choice(RANGE)
+            extended = Node("matrix", self.selector(), f"[{self.duration(5)}] {modifier}", *self.modifiers())
+            return Node("vector", function, "(", extended, ")")
+        if pick == 4 and self.experimental and self.chance(0.5):
+            factors = rng.choice(("0.5, 0.1", "0.1, 0.9", "0.99, 0.01")) if self.chance(0.9) else "1, 0.5"
+            return Node("vector", "double_exponential_smoothing(", matrix, f", {factors})")
         function = rng.choice(RANGE)
         if self.peer and function == "first_over_time":
             function = "last_over_time"
@@ -405,7 +583,12 @@ class Generator:
             head, argument = "count_values", (rng.choice(('"value", ', '"job", ')),)
         else:
             count = self.number() if self.chance(0.1) else rng.choice(("1", "2", "3", "5"))
-            head, argument = rng.choice(("topk", "bottomk")), (count, ", ")
+            head = rng.choice(("topk", "bottomk"))
+            if self.experimental and self.chance(0.4):
+                head = rng.choice(("limitk", "limit_ratio"))
+            if head == "limit_ratio" and self.chance(0.9):
+                count = rng.choice(("0.5", "0.1", "-0.5", "-0.9", "1", "-1", "0.75"))
+            argument = (count, ", ")
         body = ("(", *argument, self.vector(depth - 1), ")")
         if self.chance(0.5):
             return Node("vector", head, grouping, *body)
@@ -445,8 +628,16 @@ class Generator:
         if pick == 1:
             return Node("vector", "(", self.scalar(depth - 1), f" {operator} {modifier}", self.vector(depth - 1), ")")
         a, b = self.pair(depth)
-        matching = Node("optional", self.matching())
+        matching = Node("optional", self.matching() + self.fill())
         return Node("vector", "(", a, f" {operator} {modifier}", matching, b, ")")
+
+    def fill(self):
+        if self.peer or self.chance(0.85):
+            return ""
+        value = self.rng.choice(("0", "1", "-1.5", "NaN", "Inf", "1e3"))
+        other = self.rng.choice(("0", "2"))
+        return self.rng.choice((f"fill({value}) ", f"fill_left({value}) ", f"fill_right({value}) ",
+                                f"fill_right({value}) fill_left({other}) "))
 
     def set_operator(self, depth):
         a, b = self.pair(depth)
@@ -508,6 +699,9 @@ class Generator:
             inner = Node("vector", "rate(", self.selector(name), "[5m])")
             if self.chance(0.5):
                 inner = Node("vector", "sum by (", rng.choice(("le", "le, job", "job")), ") (", inner, ")")
+        if self.chance(0.2) and self.experimental:
+            quantiles = Node("optional", ", 0.9"), ", ", self.quantile(depth)
+            return Node("vector", "histogram_quantiles(", inner, ', "q"', *quantiles, ")")
         if self.chance(0.3) and not self.peer:
             low, high = self.scalar(0), self.scalar(0)
             return Node("vector", "histogram_fraction(", low, ", ", high, ", ", inner, ")")

@@ -22,7 +22,7 @@ KNOWN = (
     (r"1_000", r"", "underscores in numbers of parameters are refused"),
     (r"'step': 0.0004", r"divide by zero", "a step below a millisecond is one; Prometheus divides by zero"),
     (r"%FF", r"invalid label name", "how a name that is no UTF-8 is quoted"),
-    (r"/(series|labels|values) .*(\+02:00|'start': 1700002200.0, 'end': 1700000400.0)", r"200.*200",
+    (r"/(series|labels|values) .*(\+02:00|'start': 1700002200.0, 'end': 1700000400.0|'start': 1700006400.0, 'end': 1700004600.0)", r"200.*200",
      "times of metadata requests are matched to windows and chunks, whose borders differ"),
     (r"/nothing", r"404", "an unknown path is answered in JSON"),
     (r"", r"invalid regular expression.*error parsing regexp", "RE2's reasons in C++ and in Go"),
@@ -73,6 +73,8 @@ def odds(inside, ranged):
             more = {} if limit is None else {"limit": limit}
             yield "POST", "/api/v1/query", {"query": query, "time": inside} | more
             yield "POST", "/api/v1/query_range", ranged | {"query": query} | more
+        for path in ("/api/v1/format_query", "/api/v1/parse_query", "/api/v1/query_exemplars"):
+            yield "POST", path, {"query": query}
     for step, span in ((1, 11000), (1, 11001), (0.001, 1), (0.0004, 1), (0.5, 5500.5), (1e9, 1), (1e300, 1)):
         yield "POST", "/api/v1/query_range", ranged | {"query": "1", "end": ranged["start"] + span, "step": step}
     for path in ("/api/v1/query", "/api/v1/query_range"):

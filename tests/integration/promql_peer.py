@@ -64,7 +64,7 @@ def main():
     print(f"seed {seed}", flush=True)
     with TemporaryDirectory("promql-peer") as scratch:
         with Prometheus(scratch, "global: {}\n", "--web.enable-remote-write-receiver") as prometheus:
-            with Server(os.path.join(scratch, "data")) as server:
+            with Server(os.path.join(scratch, "data"), promql_diff.RETENTION) as server:
                 server.wait_ready()
                 clients = prometheus.client(), server.client()
                 samples = make_data(random.Random(seed), base_ms + 5, utf8=False)

@@ -80,6 +80,7 @@ static int remove_entry(const char *path, const struct stat *st, int flag, struc
 
 void test_dir_remove(char *dir)
 {
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): safe without FTW_CHDIR */
     (void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* best effort: it is in /tmp */
     free(dir);
 }

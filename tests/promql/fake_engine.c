@@ -3,6 +3,7 @@
  */
 #include "tests/promql/fake_engine.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 struct querier {
     struct engine *engine;
     const _Atomic bool *stop;
+    pthread_t owner;
 };
 
 static void *grow(void *array, size_t *capacity, size_t size)
@@ -26,6 +28,7 @@ struct engine *fake_engine_new(void)
     struct engine *e = calloc(1, sizeof *e);
 
     CHECK(e != NULL);
+    arena_init(&e->arena, NULL);
     return e;
 }
 
@@ -39,8 +42,10 @@ void fake_engine_free(struct engine *e)
         }
         free(e->series[i].t_ms);
         free(e->series[i].value);
+        free((void *)e->series[i].histogram);
     }
     free(e->series);
+    arena_done(&e->arena);
     free(e);
 }
 
@@ -88,10 +93,29 @@ void fake_engine_sample(struct engine *e, size_t series, int64_t t_ms, double va
         size_t capacity = s->sample_capacity;
 
         s->t_ms = grow(s->t_ms, &capacity, sizeof *s->t_ms);
+        if (s->histogram != NULL) {
+            capacity = s->sample_capacity;
+            s->histogram = grow((void *)s->histogram, &capacity, sizeof(struct histogram *));
+        }
         s->value = grow(s->value, &s->sample_capacity, sizeof *s->value);
     }
+    if (s->histogram != NULL)
+        s->histogram[s->sample_count] = NULL;
     s->t_ms[s->sample_count] = t_ms;
     s->value[s->sample_count++] = value;
+}
+
+void fake_engine_histogram(struct engine *e, size_t series, int64_t t_ms, const struct histogram *h)
+{
+    struct histogram *copy = ARENA_NEW(&e->arena, struct histogram);
+    struct fake_series *s = &e->series[series];
+
+    CHECK(copy != NULL && histogram_copy_deep(h, &e->arena, copy) == ERR_OK);
+    fake_engine_sample(e, series, t_ms, h->sum);
+    if (s->histogram == NULL)
+        s->histogram = calloc(s->sample_capacity, sizeof(struct histogram *));
+    CHECK(s->histogram != NULL);
+    s->histogram[s->sample_count - 1] = copy;
 }
 
 static struct labels series_labels(const struct engine *e, size_t i)
@@ -106,6 +130,7 @@ enum err querier_open(struct engine *e, struct querier **out, struct errinfo *ei
     if (q == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "querier");
     q->engine = e;
+    q->owner = pthread_self();
     e->open_queriers++;
     *out = q;
     return ERR_OK;
@@ -203,11 +228,35 @@ enum err querier_sort(struct querier *q, struct series_list *list, struct errinf
     return ERR_OK;
 }
 
+/* Deep copies for the same reason. False: no memory. */
+static bool histograms_read(const struct fake_series *s, size_t first, size_t end,
+                            struct arena *arena, struct column *out)
+{
+    const struct histogram **list;
+
+    if (s->histogram == NULL)
+        return true;
+    list = arena_calloc(arena, end - first, sizeof(struct histogram *));
+    for (size_t i = first; list != NULL && i < end; i++) {
+        struct histogram *copy = ARENA_NEW(arena, struct histogram);
+
+        if (s->histogram[i] == NULL)
+            continue;
+        if (copy == NULL || histogram_copy_deep(s->histogram[i], arena, copy) != ERR_OK)
+            return false;
+        list[i - first] = copy;
+    }
+    out->histogram = list;
+    return list != NULL;
+}
+
 enum err querier_read(struct querier *q, const struct series_handle *items, size_t count,
                       int64_t min_time_ms, int64_t max_time_ms, struct arena *arena,
                       struct column *out, struct errinfo *ei)
 {
     CHECK(count <= QUERIER_READ_BATCH_MAX);
+    if (!pthread_equal(q->owner, pthread_self()))
+        atomic_fetch_add(&q->engine->helped_reads, 1);
     if (q->engine->set_on_read != NULL)
         atomic_store(q->engine->set_on_read, true);
     for (size_t i = 0; i < count; i++) {
@@ -229,7 +278,9 @@ enum err querier_read(struct querier *q, const struct series_handle *items, size
             memcpy(t_ms, s->t_ms + first, (end - first) * sizeof *t_ms);
             memcpy(value, s->value + first, (end - first) * sizeof *value);
         }
-        out[i] = (struct column){end - first, t_ms, value};
+        out[i] = (struct column){.count = end - first, .t_ms = t_ms, .value = value};
+        if (!histograms_read(s, first, end, arena, &out[i]))
+            return arena_error(arena, ei);
     }
     return ERR_OK;
 }

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "promql/histogram_text.h"
 #include "promql/label_sets_internal.h"
 #include "tests/lib/test_support.h"
 
@@ -15,8 +16,8 @@ void query_init(struct query_run *r, struct engine *e, const char *text)
                                            .default_step_ms = 60000,
                                            .max_samples = 50000000,
                                            .max_memory_bytes = 1 << 30,
-                                           .experimental_functions = true};
-    budget_init(&r->budget, "query memory", UINT64_MAX, NULL);
+                                           .language = {true, true, true}};
+    budget_init(&r->budget, "query memory (--query.max-memory)", UINT64_MAX, NULL);
     arena_init(&r->arena, &r->budget);
     r->query = (struct promql_query){
         .engine = e, .settings = &r->settings, .text = str_from(text), .memory = &r->budget};
@@ -50,21 +51,40 @@ void query_done(struct query_run *r)
     CHECK(budget_used(&r->budget) == 0);
 }
 
+static const char *point_text(struct query_run *r, const struct histogram *h, double value)
+{
+    struct byte_writer w;
+    const char *text;
+
+    if (h == NULL)
+        return arena_printf(&r->arena, "%.10g", value);
+    writer_init(&w);
+    histogram_write_script(&w, h);
+    CHECK(!w.failed);
+    text = arena_memdup0(&r->arena, w.data, w.size);
+    writer_done(&w);
+    return text;
+}
+
 static const char *series_text(struct query_run *r, const char *text, size_t i)
 {
     const struct promql_result *p = &r->result;
     const struct result_series *s = &p->series[i];
 
     text = arena_printf(&r->arena, "%s%s", text, labels_text(&s->labels, &r->arena));
-    for (size_t k = 0; p->raw != NULL && k < p->raw[i].count; k++)
-        text = arena_printf(&r->arena, "%s %.10g@%lld", text, p->raw[i].value[k],
-                            (long long)p->raw[i].t_ms[k]);
-    for (size_t k = 0; p->raw == NULL && k < p->step_count; k++) {
-        if (result_point_present(s, k))
-            text = arena_printf(&r->arena, "%s %.10g", text, s->value[k]);
-        else
-            text = arena_printf(&r->arena, "%s _", text);
+    for (size_t k = 0; p->raw != NULL && k < p->raw[i].count; k++) {
+        const struct column *c = &p->raw[i];
+
+        text =
+            arena_printf(&r->arena, "%s %s@%lld", text,
+                         point_text(r, c->histogram == NULL ? NULL : c->histogram[k], c->value[k]),
+                         (long long)c->t_ms[k]);
     }
+    for (size_t k = 0; p->raw == NULL && k < p->step_count; k++)
+        text = arena_printf(&r->arena, "%s %s", text,
+                            result_point_present(s, k)
+                                ? point_text(r, result_point_histogram(s, k), s->value[k])
+                                : "_");
     return arena_printf(&r->arena, "%s\n", text);
 }
 

@@ -23,7 +23,8 @@ void query_init(struct query_run *r, struct engine *e, const char *text);
 enum err query_instant(struct query_run *r, int64_t t_ms);
 enum err query_range(struct query_run *r, int64_t start_ms, int64_t end_ms, int64_t step_ms);
 void query_done(struct query_run *r);
-/* "{labels} v v _ v" a line, `_` where nothing is; raw samples as "v@t". In the run's arena. */
+/* "{labels} v v _ v" a line, `_` where nothing is; raw samples as "v@t". Histograms stand as in the
+ * test language. In the run's arena. */
 const char *query_text(struct query_run *r);
 
 #endif

@@ -12,7 +12,13 @@
 #include "tests/lib/test_support.h"
 #include "tests/promql/query_support.h"
 
-enum { STEPS = 6, STEP_MS = 60000, END_MS = (STEPS - 1) * STEP_MS, ROWS_MAX = 256 };
+enum {
+    STEPS = 6,
+    STEP_MS = 60000,
+    END_MS = (STEPS - 1) * STEP_MS,
+    ROWS_MAX = 256,
+    MATCHED_MAX = 512
+};
 
 struct shape {
     const char *op, *modifier, *group;
@@ -20,6 +26,7 @@ struct shape {
     const struct str *names, *include;
     size_t name_count, include_count;
     int side; /* 0 one-to-one, 1 group_left, 2 group_right */
+    struct fill_value fill_left, fill_right;
 };
 
 /* One step's result: rows, or the start of an error text. */
@@ -160,15 +167,58 @@ static void twin_set(const struct shape *s, const struct step_vector *l,
     }
 }
 
+/* The labels that take part in matching. */
+static struct labels signature_of(const struct shape *s, const struct labels *l,
+                                  struct arena *arena)
+{
+    struct labels out = {0, NULL};
+
+    for (size_t i = 0; i < l->count; i++) {
+        struct str name = l->items[i].name;
+
+        if (!str_equal(name, LABEL_METRIC_NAME) &&
+            names_contain(s->names, s->name_count, name) == s->on)
+            CHECK(labels_with(&out, name, l->items[i].value, arena, &out, NULL) == ERR_OK);
+    }
+    return out;
+}
+
+/* What has been matched at a step. */
+struct twin_matched {
+    struct labels result[MATCHED_MAX], signature[MATCHED_MAX];
+    size_t count;
+};
+
+static void twin_pair(const struct shape *s, const struct labels *many, double many_value,
+                      const struct labels *one, double one_value, struct twin_matched *m,
+                      struct step_result *out, struct arena *arena)
+{
+    struct labels labels = twin_labels(s, many, one, arena);
+    double lv = s->side == 2 ? one_value : many_value, rv = s->side == 2 ? many_value : one_value;
+    double value;
+    bool keep;
+
+    for (size_t i = 0; i < m->count; i++) {
+        if (signature_equal(s, &m->signature[i], many) &&
+            (s->side == 0 || labels_equal(&m->result[i], &labels)))
+            out->error = "multiple matches for labels";
+    }
+    CHECK(m->count < MATCHED_MAX);
+    m->result[m->count] = labels;
+    m->signature[m->count++] = *many;
+    value = arithmetic(s, lv, rv, &keep);
+    if (keep)
+        result_add(out, labels, value);
+}
+
 static void twin_match(const struct shape *s, const struct step_vector *l,
                        const struct step_vector *r, struct step_result *out, struct arena *arena)
 {
     const struct step_vector *many = s->side == 2 ? r : l, *one = s->side == 2 ? l : r;
-    struct labels matched[ROWS_MAX];
-    const struct labels *matched_by[ROWS_MAX];
-    size_t matched_count = 0;
+    struct twin_matched matched = {.count = 0};
+    bool fills = s->fill_left.given || s->fill_right.given;
 
-    if (l->count == 0 || r->count == 0)
+    if ((l->count == 0 || r->count == 0) && !fills)
         return;
     for (size_t i = 0; i < one->count; i++) {
         for (size_t k = 0; k < i; k++) {
@@ -177,26 +227,23 @@ static void twin_match(const struct shape *s, const struct step_vector *l,
         }
     }
     for (size_t i = 0; out->error == NULL && i < many->count; i++) {
-        for (size_t k = 0; k < one->count; k++) {
-            struct labels labels;
-            double lv = s->side == 2 ? one->value[k] : many->value[i];
-            double rv = s->side == 2 ? many->value[i] : one->value[k], value;
-            bool keep;
+        struct labels signature = signature_of(s, many->labels[i], arena);
 
-            if (!signature_equal(s, many->labels[i], one->labels[k]))
-                continue;
-            labels = twin_labels(s, many->labels[i], one->labels[k], arena);
-            for (size_t m = 0; m < matched_count; m++) {
-                if (signature_equal(s, matched_by[m], many->labels[i]) &&
-                    (s->side == 0 || labels_equal(&matched[m], &labels)))
-                    out->error = "multiple matches for labels";
-            }
-            matched[matched_count] = labels;
-            matched_by[matched_count++] = many->labels[i];
-            value = arithmetic(s, lv, rv, &keep);
-            if (keep)
-                result_add(out, labels, value);
+        for (size_t k = 0; k < one->count; k++) {
+            if (signature_equal(s, many->labels[i], one->labels[k]))
+                twin_pair(s, many->labels[i], many->value[i], one->labels[k], one->value[k],
+                          &matched, out, arena);
         }
+        if (s->fill_right.given && !has_match(s, many->labels[i], one))
+            twin_pair(s, many->labels[i], many->value[i], &signature, s->fill_right.value, &matched,
+                      out, arena);
+    }
+    for (size_t i = 0; out->error == NULL && s->fill_left.given && i < one->count; i++) {
+        struct labels signature = signature_of(s, one->labels[i], arena);
+
+        if (!has_match(s, one->labels[i], many))
+            twin_pair(s, &signature, s->fill_left.value, one->labels[i], one->value[i], &matched,
+                      out, arena);
     }
     for (size_t i = 0; out->error == NULL && i < out->count; i++) {
         for (size_t k = 0; k < i; k++) {
@@ -206,13 +253,27 @@ static void twin_match(const struct shape *s, const struct step_vector *l,
     }
 }
 
+/* Fill modifiers for a shape, as text. */
+static void fills_make(struct test_random *r, struct shape *s, char *text, size_t size)
+{
+    s->fill_left = (struct fill_value){test_random_below(r, 2) == 0, 1};
+    s->fill_right = (struct fill_value){test_random_below(r, 2) == 0, 2};
+    if (s->fill_left.given && s->fill_right.given && test_random_below(r, 2) == 0) {
+        s->fill_right.value = 1;
+        (void)snprintf(text, size, " fill (1)");
+        return;
+    }
+    (void)snprintf(text, size, "%s%s", s->fill_left.given ? " fill_left(1)" : "",
+                   s->fill_right.given ? " fill_right(2)" : "");
+}
+
 static void shape_make(struct test_random *r, struct shape *s, char *query, size_t query_size)
 {
     static const char *const ops[] = {"+", "-", ">", "==", "> bool", "and", "or", "unless"};
     static const struct str names[] = {{"a", 1}, {"b", 1}};
     size_t op = (size_t)test_random_below(r, 8), choice = (size_t)test_random_below(r, 5);
     const char *lists[] = {"", "a", "b", "a, b", ""};
-    char modifier[32] = "", group[32] = "";
+    char modifier[32] = "", group[32] = "", fills[32] = "";
 
     *s = (struct shape){.op = ops[op], .is_set = op >= 5, .comparison = op >= 2 && op <= 4};
     s->return_bool = op == 4;
@@ -232,7 +293,9 @@ static void shape_make(struct test_random *r, struct shape *s, char *query, size
         (void)snprintf(group, sizeof group, " %s (%s)", s->side == 1 ? "group_left" : "group_right",
                        s->include_count > 0 ? "b" : "");
     }
-    (void)snprintf(query, query_size, "x %s%s%s y", s->op, modifier, group);
+    if (!s->is_set)
+        fills_make(r, s, fills, sizeof fills);
+    (void)snprintf(query, query_size, "x %s%s%s%s y", s->op, modifier, group, fills);
 }
 
 static void range_run(struct query_run *q, struct engine *e, const char *text)

@@ -105,40 +105,6 @@ static void test_dates(void **state)
     (void)date(FUNCTION_YEAR, -1e300);
 }
 
-static void check_template(const char *pattern, const char *source, const char *template,
-                           const char *want)
-{
-    struct regex_span spans[8];
-    struct regex *re = NULL;
-    struct errinfo ei = {0};
-    struct byte_writer out;
-    size_t count;
-
-    CHECK_OK(regex_compile(str_from(pattern), &re, &ei), &ei);
-    count = regex_group_count(re) + 1;
-    CHECK(count <= 8 && regex_captures(re, str_from(source), spans, count));
-    writer_init(&out);
-    template_expand(str_from(template), re, str_from(source), spans, count, &out);
-    CHECK_MSG(out.size == strlen(want) && (out.size == 0 || memcmp(out.data, want, out.size) == 0),
-              "%s gave %.*s", template, (int)out.size, (const char *)out.data);
-    writer_done(&out);
-    regex_free(re);
-}
-
-static void test_templates(void **state)
-{
-    (void)state;
-    check_template("(a)(b)?(?P<name>c)", "ac", "$1-$2-$3-$name", "a--c-c");
-    check_template("(a)(b)", "ab", "${1}x$2", "axb");
-    check_template("(a)(b)", "ab", "$1x", ""); /* the group 1x does not exist */
-    check_template("(a)", "a", "$$1$", "$1$");
-    check_template("(a)", "a", "${1", "${1");
-    check_template("(a)", "a", "${}$ $-", "${}$ $-");
-    check_template("(a)", "a", "$0|$9|$01|${nope}", "a|||");
-    check_template("(?P<x>a)", "a", "$99999999999", "");
-    check_template("(a)", "a", "", "");
-}
-
 static int natural(const char *a, const char *b)
 {
     int c = natural_compare(str_from(a), str_from(b));
@@ -206,8 +172,9 @@ static void test_buckets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_go_math),   cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_templates), cmocka_unit_test(test_natural_order),
+        cmocka_unit_test(test_go_math),
+        cmocka_unit_test(test_dates),
+        cmocka_unit_test(test_natural_order),
         cmocka_unit_test(test_buckets),
     };
 

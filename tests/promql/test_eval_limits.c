@@ -52,10 +52,51 @@ void *__wrap_realloc(void *p, size_t size)
 }
 /* NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming) */
 
+/* Histograms in series h, and with custom buckets in c: growing, shrinking, or of changing
+ * resolution; a float now and then. */
+static void histograms_add(struct engine *e, struct test_random *r, size_t series_count)
+{
+    static const struct histogram_span spans[] = {{0, 2}, {1, 1}};
+    static const double bounds[] = {1, 2, 5};
+
+    for (size_t i = 0; i < series_count; i++) {
+        bool is_custom = i % 4 == 3;
+        char name[96];
+        size_t s;
+
+        (void)snprintf(name, sizeof name, "__name__=%s,id=%zu,g=%zu", is_custom ? "c" : "h", i,
+                       i % 3);
+        s = fake_engine_add(e, name);
+        for (int64_t t = 0; t <= 600000; t += 30000) {
+            double counts[] = {(double)test_random_below(r, 9), 1, (double)t / 30000};
+            struct histogram h = {.count = counts[0] + counts[1] + counts[2],
+                                  .sum = test_random_unit(r),
+                                  .positive = {spans, 2, counts, 3}};
+
+            if (is_custom) {
+                h.schema = HISTOGRAM_SCHEMA_CUSTOM;
+                h.custom_values = bounds;
+                h.custom_count = i % 8 == 3 ? 3 : 2;
+                h.positive.span_count = 1;
+                h.positive.bucket_count = 2;
+            } else {
+                h.schema = (int32_t)test_random_below(r, 3);
+            }
+            if (test_random_below(r, 16) == 0)
+                fake_engine_sample(e, s, t, 1);
+            else
+                fake_engine_histogram(e, s, t, &h);
+        }
+    }
+}
+
 static struct engine *random_engine(struct test_random *r, size_t series_count)
 {
     struct engine *e = fake_engine_new();
+    size_t info = fake_engine_add(e, "__name__=info,job=1,version=a");
 
+    for (int64_t t = 0; t <= 600000; t += 30000)
+        fake_engine_sample(e, info, t, 1);
     for (size_t i = 0; i < series_count; i++) {
         char name[96];
         size_t s;
@@ -70,7 +111,18 @@ static struct engine *random_engine(struct test_random *r, size_t series_count)
                 fake_engine_sample(e, s, t, (test_random_unit(r) - 0.3) * 1e6 / 3);
         }
     }
+    histograms_add(e, r, series_count < 16 ? series_count : 16);
     return e;
+}
+
+static bool points_equal(const struct result_series *a, const struct result_series *b, size_t step)
+{
+    const struct histogram *x = result_point_histogram(a, step);
+    const struct histogram *y = result_point_histogram(b, step);
+
+    if (x != NULL && y != NULL)
+        return histogram_equal(x, y) && x->hint == y->hint;
+    return x == y && double_bits(a->value[step]) == double_bits(b->value[step]);
 }
 
 static bool results_equal(const struct promql_result *a, const struct promql_result *b)
@@ -84,8 +136,7 @@ static bool results_equal(const struct promql_result *a, const struct promql_res
             bool present = result_point_present(&a->series[i], k);
 
             if (present != result_point_present(&b->series[i], k) ||
-                (present &&
-                 double_bits(a->series[i].value[k]) != double_bits(b->series[i].value[k])))
+                (present && !points_equal(&a->series[i], &b->series[i], k)))
                 return false;
         }
     }
@@ -95,18 +146,42 @@ static bool results_equal(const struct promql_result *a, const struct promql_res
 static const char *const queries[] = {
     "sum by (g) (x_total)",
     "avg(x_total)",
+    "min by (g) (x_total * 0) or max by (le) (x_total * 0)", /* zeros of both signs */
+    "avg by (g) (x_total * 1e302) or sum by (le) (1 / (x_total > 1e5) * 1e308 * 1e308)",
     "stddev by (g) (x_total)",
     "sum(rate(x_total[2m]))",
     "topk by (g) (3, x_total)",
     "quantile(0.9, x_total)",
     "count_values('v', round(x_total, 100000))",
     "histogram_quantile(0.5, sum by (le, g) (x_total))",
+    "limitk by (g) (2, x_total) or limit_ratio(0.4, x_total)",
+    "histogram_quantiles(sum by (le, g) (x_total), 'q', 0.5, 1)",
+    "sum(increase(x_total[1m] smoothed)) + sum(rate(x_total[1m] anchored)) + sum(x_total smoothed)",
+    "sum by (g) (x_total) - on (g) group_left () fill (0) sum by (g) (x_total{g='1'})",
+    "info(label_replace(sum by (g) (x_total), 'job', '$1', 'g', '(.*)'), {__name__='info'})",
+    "max_over_time(x_total[min_of(2m, step() * 3)]) + on (id, g, le) default_rollup(x_total[2m])",
     "min(x_total) + on () group_right () sum by (g) (x_total)",
     "label_replace(max by (g) (x_total), 'h', '$1', 'g', '(.*)') or vector(1)",
     "sum by (g) (avg_over_time(sum by (g, le) (x_total)[3m:1m]))",
     "absent(x_total) or (count without (id, le) (x_total) unless on (g) topk(1, x_total))",
     "sort(sum by (g) (-x_total)) > bool 0",
     "scalar(sum(x_total)) + time()",
+    "sum by (g) (rate(h[2m])) - sum by (g) (h offset 1m)",
+    "avg by (g) (h) * 2 or -h",
+    "avg_over_time(h[3m]) </ 3 or sum_over_time(c[2m]) >/ 1",
+    "histogram_quantile(0.5, h) + on (id, g) histogram_fraction(0, 1, h)",
+    "histogram_quantiles({__name__=~'h|c'}, 'q', 0.5, 0.9)",
+    "histogram_count(sum by (g) (increase(h[2m] smoothed))) or histogram_stddev(h smoothed)",
+    "increase(h[1m] anchored) or last_over_time(h[2m]) or sort(h)",
+    "changes(h[3m]) + resets(h[3m]) + count_over_time(h[2m])",
+    "irate(h[2m]) == idelta(h[2m]) or irate(c[2m])",
+    "count_values('v', h)",
+    "sum_over_time(sum by (g) (h)[3m:1m]) + on (g) group_right () h",
+    "topk(2, h) or limitk(2, h) or h @ 60",
+    "info(label_replace(h, 'job', '$1', 'g', '(.*)'), {__name__='info'})",
+    "sum by (g) ({__name__=~'h|c'}) or h unless on (g) c{g='1'}",
+    "c + on (g) group_left () c{id='3'}",
+    "max_over_time(h[5m]) or max(h)",
 };
 
 static void test_order_independence(void **state)
@@ -121,7 +196,7 @@ static void test_order_independence(void **state)
         e->order_seed = 0;
         query_init(&first, e, queries[i]);
         CHECK_OK(query_range(&first, 0, 600000, 60000), &first.ei);
-        CHECK(first.result.series_count > 0);
+        CHECK_MSG(first.result.series_count > 0, "%s", queries[i]);
         for (uint64_t seed = 1; seed <= 3; seed++) {
             struct query_run again;
 
@@ -221,6 +296,28 @@ static void test_max_samples(void **state)
     fake_engine_free(e);
 }
 
+/* The greater of two selectors is named, wherever the query fails, and a parent's budget too. */
+static void check_selector_named(struct engine *e)
+{
+    struct budget all;
+    struct query_run q;
+
+    budget_init(&all, "memory of all queries (--all)", 3 << 20, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        query_init(&q, e,
+                   i == 0 ? "x_total + on (id) group_left () max(x_total{g='a'})"
+                          : "max(x_total{g='a'}) + on (id) group_right () x_total");
+        q.budget.parent = &all;
+        CHECK(query_range(&q, 0, 600000, 1000) == ERR_LIMIT);
+        CHECK_MSG(strstr(q.ei.message, "memory of all queries (--all): ") != NULL, "%s",
+                  q.ei.message);
+        CHECK_MSG(strstr(q.ei.message, "the selector x_total took most, ") != NULL, "%s",
+                  q.ei.message);
+        query_done(&q);
+        CHECK(budget_used(&all) == 0);
+    }
+}
+
 static void test_memory_limit(void **state)
 {
     struct test_random r = test_random_init(10);
@@ -233,6 +330,15 @@ static void test_memory_limit(void **state)
     CHECK(query_range(&q, 0, 600000, 1000) == ERR_LIMIT);
     CHECK_MSG(strstr(q.ei.message, "query memory") != NULL, "%s", q.ei.message);
     CHECK_MSG(strstr(q.ei.message, "--query.max-memory") != NULL, "%s", q.ei.message);
+    CHECK_MSG(strstr(q.ei.message, "the selector x_total took most, ") != NULL, "%s", q.ei.message);
+    query_done(&q);
+    check_selector_named(e);
+    /* Without a selector there is none to name. */
+    query_init(&q, e, "sum_over_time(vector(time())[1000000s:1s])");
+    q.budget.limit_bytes = 1 << 20;
+    CHECK(query_instant(&q, 0) == ERR_LIMIT);
+    CHECK_MSG(strstr(q.ei.message, "query memory") != NULL, "%s", q.ei.message);
+    CHECK_MSG(strstr(q.ei.message, "selector") == NULL, "%s", q.ei.message);
     query_done(&q);
     fake_engine_free(e);
 }
@@ -256,7 +362,8 @@ static void test_every_allocation(void **state)
             fail_at = 0;
             CHECK_MSG(got == ERR_OK || got == ERR_LIMIT || got == ERR_NOMEM, "%s at %llu: %s: %s",
                       queries[i], (unsigned long long)n, err_name(got), q.ei.message);
-            CHECK(got == ERR_OK || (q.ei.code == got && q.ei.message[0] != '\0'));
+            CHECK_MSG(got == ERR_OK || (q.ei.code == got && q.ei.message[0] != '\0'), "%s at %llu",
+                      queries[i], (unsigned long long)n);
             query_done(&q);
             if (call_count < n)
                 break;
@@ -319,6 +426,9 @@ static void test_depth(void **state)
     check_nested(e, "scalar(vector(", "1", "))", 200);
     check_nested(e, "", "x_total", " + 1", 100000);
     check_nested(e, "", "1", " + time()", 50000);
+    check_nested(e, "max_of(1, ", "time()", ")", 400);
+    check_nested(e, "info(", "x_total", ")", 300);
+    check_nested(e, "info(", "1 + x_total", " + 1)", 1);
     check_nested(e, "", "x_total", " or x_total", 500);
     check_nested(e, "", "x_total", " + 1 or vector(1)", 500);
     fake_engine_free(e);

@@ -289,6 +289,48 @@ static void test_annotations(void **state)
     fake_engine_free(e);
 }
 
+static void test_annotation_of_types(void **state)
+{
+    struct engine *e = fake_engine_new();
+    static const struct {
+        const char *query, *want;
+    } cases[] = {
+        {"rate(counted[5m])", NULL},
+        {"sum(rate({__name__='counted'}[5m]))", NULL},
+        {"sum(rate(gauged_total[5m]))",
+         "PromQL info: metric might not be a counter, __type__ label is not set to \"counter\" or "
+         "\"histogram\", got \"gauge\": \"gauged_total\" (1:10)"},
+        {"increase(untyped_total[5m])",
+         "PromQL info: metric might not be a counter, __type__ label is not set to \"counter\" or "
+         "\"histogram\", got \"\": \"untyped_total\" (1:10)"},
+        {"delta(gauged_total[5m])", NULL},
+    };
+    static const char *const series[] = {"__name__=counted,__type__=counter",
+                                         "__name__=gauged_total,__type__=gauge",
+                                         "__name__=untyped_total"};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        size_t s = fake_engine_add(e, series[i]);
+
+        fake_engine_sample(e, s, 60000, 1);
+        fake_engine_sample(e, s, 120000, 2);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct query_run r;
+
+        query_init(&r, e, cases[i].query);
+        r.settings.type_and_unit_labels = true;
+        CHECK_OK(query_instant(&r, 120000), &r.ei);
+        CHECK(r.result.series_count == 1);
+        CHECK_MSG(r.result.annotation_count == (cases[i].want != NULL), "%s", cases[i].query);
+        CHECK_MSG(cases[i].want == NULL || strcmp(r.result.annotations[0].text, cases[i].want) == 0,
+                  "%s: %s", cases[i].query, r.result.annotations[0].text);
+        query_done(&r);
+    }
+    fake_engine_free(e);
+}
+
 /* With delayed removal a name lives on inside the query, and by (__name__) finds it. */
 static void test_delayed_names(void **state)
 {
@@ -338,9 +380,13 @@ static void test_staleness(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_instant),       cmocka_unit_test(test_range),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_annotations),
-        cmocka_unit_test(test_delayed_names), cmocka_unit_test(test_staleness),
+        cmocka_unit_test(test_instant),
+        cmocka_unit_test(test_range),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_annotations),
+        cmocka_unit_test(test_annotation_of_types),
+        cmocka_unit_test(test_delayed_names),
+        cmocka_unit_test(test_staleness),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 
-enum { SAMPLES_MAX = 200 };
+enum { SAMPLES_MAX = 200, LOOKBACK_MS = 120000 };
 
 struct series {
     int64_t t_ms[SAMPLES_MAX];
@@ -49,15 +49,24 @@ static double random_value(struct test_random *r, bool plain)
 static void series_make(struct test_random *r, struct series *s, bool plain)
 {
     int64_t t = (int64_t)test_random_below(r, 100000);
-    bool counter = test_random_below(r, 2) == 0;
+    uint64_t kind = test_random_below(r, 3); /* values, counters with resets, without */
+    double start = (double)test_random_below(r, 3) * 1000;
 
     s->count = (size_t)test_random_below(r, SAMPLES_MAX + 1);
     for (size_t i = 0; i < s->count; i++) {
         t += 1 + (int64_t)test_random_below(r, test_random_below(r, 10) == 0 ? 100000 : 20000);
         s->t_ms[i] = t;
         s->value[i] = random_value(r, plain);
-        if (counter && i > 0 && test_random_below(r, 8) != 0 && isfinite(s->value[i - 1]))
+        if (kind == 1 && i > 0 && test_random_below(r, 8) != 0 && isfinite(s->value[i - 1]))
             s->value[i] = s->value[i - 1] + (double)test_random_below(r, 5);
+        if (kind != 2)
+            continue;
+        if (i == 0 || (!plain && test_random_below(r, 400) == 0))
+            s->value[i] = i == 0 ? start : (double)NAN; /* a NaN hides that it falls */
+        else
+            s->value[i] = isnan(s->value[i - 1])
+                              ? start / 2
+                              : s->value[i - 1] + (double)test_random_below(r, 5);
     }
 }
 
@@ -115,6 +124,32 @@ static double twin_extremum(const double *v, size_t n, bool max)
             best = v[i];
     }
     return best;
+}
+
+/* The time of the extremum, the last of equal ones, in seconds. */
+static double twin_extremum_time(const int64_t *t, const double *v, size_t n, bool max)
+{
+    size_t best = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (isnan(v[best]) || (max ? v[i] >= v[best] : v[i] <= v[best]))
+            best = i;
+    }
+    return (double)t[best] / 1000;
+}
+
+/* Level and trend from the definition, the trend a step behind. */
+static double twin_smoothing(const double *v, size_t n, double smoothing, double trending)
+{
+    double level = v[0], trend = v[1] - v[0], before = level;
+
+    for (size_t i = 1; i < n; i++) {
+        if (i >= 2)
+            trend = trending * (level - before) + (1 - trending) * trend;
+        before = level;
+        level = smoothing * v[i] + (1 - smoothing) * (level + trend);
+    }
+    return level;
 }
 
 static double twin_count(const double *v, size_t n, bool resets)
@@ -206,6 +241,74 @@ static double twin_mad(const double *v, size_t n)
     return twin_quantile(distance, n, 0.5);
 }
 
+/* The value of the line through two samples; a counter's fall begins at 0. */
+static double twin_line(const struct series *s, size_t i, int64_t t_ms, bool counter)
+{
+    double a = counter && s->value[i + 1] < s->value[i] ? 0 : s->value[i];
+
+    return a + (s->value[i + 1] - a) * (double)(t_ms - s->t_ms[i]) /
+                   (double)(s->t_ms[i + 1] - s->t_ms[i]);
+}
+
+/* Values at both borders and what lies strictly between them, then one pass for the resets. */
+static bool twin_extended(const struct series *all, const struct twin_window *w, bool smoothed,
+                          enum function_id id, double *out)
+{
+    bool counter = id != FUNCTION_DELTA;
+    struct series s;
+    size_t n = 0;
+    double path[SAMPLES_MAX + 2], lost = 0;
+
+    s.count = window_copy(all, w->start_ms - LOOKBACK_MS, w->end_ms + (smoothed ? LOOKBACK_MS : 0),
+                          s.t_ms, s.value);
+    if (s.count == 0 || s.t_ms[s.count - 1] <= w->start_ms)
+        return false;
+    for (size_t i = 0; i < s.count; i++) {
+        bool has_next = i + 1 < s.count;
+
+        if (s.t_ms[i] <= w->start_ms && s.t_ms[i + 1] <= w->start_ms)
+            continue;
+        if (n == 0 && s.t_ms[i] > w->end_ms)
+            return false;
+        if (n == 0 && smoothed && s.t_ms[i] < w->start_ms)
+            path[n++] = twin_line(&s, i, w->start_ms, counter);
+        else if (n == 0 || s.t_ms[i] < w->end_ms)
+            path[n++] = s.value[i];
+        if (s.t_ms[i] >= w->end_ms && !smoothed)
+            path[n++] = s.value[i];
+        if (smoothed && s.t_ms[i] == w->end_ms)
+            path[n++] = s.value[i];
+        if (smoothed && has_next && s.t_ms[i] < w->end_ms && s.t_ms[i + 1] > w->end_ms)
+            path[n++] = twin_line(&s, i, w->end_ms, counter);
+        if (s.t_ms[i] < w->end_ms && !has_next)
+            path[n++] = s.value[i];
+        if (s.t_ms[i] >= w->end_ms || (has_next && s.t_ms[i + 1] > w->end_ms && smoothed))
+            break;
+    }
+    for (size_t i = 1; counter && i < n; i++)
+        lost += path[i] < path[i - 1] ? path[i - 1] : 0;
+    *out = path[n - 1] - path[0] + lost;
+    if (id == FUNCTION_RATE)
+        *out /= (double)(w->end_ms - w->start_ms) / 1000;
+    return true;
+}
+
+/* changes() and resets() from the newest sample at or before the range on. */
+static bool twin_anchored_count(const struct series *all, const struct twin_window *w, bool resets,
+                                double *out)
+{
+    struct series s;
+    size_t first = 0;
+
+    s.count = window_copy(all, w->start_ms - LOOKBACK_MS, w->end_ms, s.t_ms, s.value);
+    if (s.count == 0 || s.t_ms[s.count - 1] <= w->start_ms)
+        return false;
+    while (first + 1 < s.count && s.t_ms[first + 1] <= w->start_ms)
+        first++;
+    *out = twin_count(s.value + first, s.count - first, resets);
+    return true;
+}
+
 /* ANY: the data is too ill-conditioned to compare, only presence counts. */
 enum comparison { SAME_BITS, CLOSE, ROUGH, ANY };
 
@@ -259,6 +362,20 @@ static bool twin(enum function_id id, const int64_t *t, const double *v, size_t 
     case FUNCTION_MIN_OVER_TIME:
         *out = twin_extremum(v, n, id == FUNCTION_MAX_OVER_TIME);
         break;
+    case FUNCTION_TS_OF_FIRST_OVER_TIME:
+    case FUNCTION_TS_OF_LAST_OVER_TIME:
+        *out = (double)t[id == FUNCTION_TS_OF_FIRST_OVER_TIME ? 0 : n - 1] / 1000;
+        break;
+    case FUNCTION_TS_OF_MAX_OVER_TIME:
+    case FUNCTION_TS_OF_MIN_OVER_TIME:
+        *out = twin_extremum_time(t, v, n, id == FUNCTION_TS_OF_MAX_OVER_TIME);
+        break;
+    case FUNCTION_DOUBLE_EXPONENTIAL_SMOOTHING:
+        if (n < 2)
+            return false;
+        *out = twin_smoothing(v, n, w->scalar, w->scalar);
+        *how = CLOSE;
+        break;
     case FUNCTION_RESETS:
     case FUNCTION_CHANGES:
         *out = twin_count(v, n, id == FUNCTION_RESETS);
@@ -288,14 +405,17 @@ static bool agrees(double got, double want, enum comparison how)
     return how == ANY || fabs(got - want) <= (how == CLOSE ? 1e-9 : 1e-5) * (1 + fabs(want));
 }
 
-static void run_once(struct test_random *r, enum function_id id, bool plain)
+static void run_once(struct test_random *r, enum function_id id, enum range_extension extension,
+                     bool plain)
 {
     struct promql_function function = {.id = id};
     struct promql_settings settings = {0};
     struct promql_query query = {.settings = &settings};
     struct node call = {.kind = NODE_CALL};
-    struct eval ev = {.query = &query, .settings = &settings};
-    struct plan plan = {.node = &call, .function = &function};
+    struct eval_counters counters = {0};
+    struct eval ev = {
+        .query = &query, .settings = &settings, .lookback_ms = LOOKBACK_MS, .counters = &counters};
+    struct plan plan = {.node = &call, .function = &function, .extension = extension};
     struct range_run run = {.ev = &ev, .plan = &plan};
     struct series s;
     struct arena arena;
@@ -318,16 +438,18 @@ static void run_once(struct test_random *r, enum function_id id, bool plain)
         plan.shift.at_ms = (int64_t)test_random_below(r, 2000000);
     }
     run.function = range_function_find(id);
+    if (extension != EXTENSION_NONE)
+        CHECK_OK(range_function_extended(extension, &function, &run.function, &ei), &ei);
     CHECK(run.function != NULL);
     run.range_seconds = (double)plan.range_ms / 1000;
     scalars = ARENA_ARRAY(&arena, plan.grid.count, double);
     for (size_t k = 0; k < plan.grid.count; k++)
-        scalars[k] = test_random_unit(r);
-    run.scalars = scalars;
-    raw = (struct column){s.count, s.t_ms, s.value};
+        scalars[k] = 0.001 + 0.998 * test_random_unit(r);
+    run.scalars = run.scalars2 = scalars;
+    raw = (struct column){.count = s.count, .t_ms = s.t_ms, .value = s.value};
     CHECK_OK(column_without_stale(&ev, &raw, &arena, &c, &ei), &ei);
     CHECK_OK(row_alloc(&ev, &row, &plan.grid, &arena, &ei), &ei);
-    CHECK_OK(range_column_run(&run, &c, &row, &ei), &ei);
+    CHECK_OK(range_column_run(&run, &c, (struct str){NULL, 0}, &row, &ei), &ei);
     for (size_t k = 0; k < plan.grid.count; k++) {
         int64_t t_ms[SAMPLES_MAX];
         double value[SAMPLES_MAX], want = 0;
@@ -343,7 +465,15 @@ static void run_once(struct test_random *r, enum function_id id, bool plain)
         w.start_ms = w.end_ms - plan.range_ms;
         w.eval_ms = plan.grid.start_ms + (int64_t)k * plan.grid.step_ms;
         n = window_copy(&s, w.start_ms, w.end_ms, t_ms, value);
-        present = twin(id, t_ms, value, n, &w, &want, &how);
+        if (extension == EXTENSION_NONE) {
+            present = twin(id, t_ms, value, n, &w, &want, &how);
+        } else if (id == FUNCTION_CHANGES || id == FUNCTION_RESETS) {
+            how = SAME_BITS;
+            present = twin_anchored_count(&s, &w, id == FUNCTION_RESETS, &want);
+        } else {
+            how = CLOSE;
+            present = twin_extended(&s, &w, extension == EXTENSION_SMOOTHED, id, &want);
+        }
         CHECK_MSG(row_has(&row, k) == present, "function %d seed %llu step %zu", (int)id,
                   (unsigned long long)r->seed, k);
         CHECK_MSG(!present || agrees(row.value[k], want, how),
@@ -368,6 +498,10 @@ static void test_twins(void **state)
         FUNCTION_LAST_OVER_TIME,
         FUNCTION_MAX_OVER_TIME,
         FUNCTION_MIN_OVER_TIME,
+        FUNCTION_TS_OF_FIRST_OVER_TIME,
+        FUNCTION_TS_OF_LAST_OVER_TIME,
+        FUNCTION_TS_OF_MAX_OVER_TIME,
+        FUNCTION_TS_OF_MIN_OVER_TIME,
         FUNCTION_RESETS,
         FUNCTION_CHANGES,
         FUNCTION_PRESENT_OVER_TIME,
@@ -380,6 +514,7 @@ static void test_twins(void **state)
         FUNCTION_STDVAR_OVER_TIME,
         FUNCTION_QUANTILE_OVER_TIME,
         FUNCTION_MAD_OVER_TIME,
+        FUNCTION_DOUBLE_EXPONENTIAL_SMOOTHING,
         FUNCTION_DERIV,
         FUNCTION_PREDICT_LINEAR,
     };
@@ -388,9 +523,24 @@ static void test_twins(void **state)
     (void)state;
     for (int round = 0; round < 400; round++) {
         for (size_t i = 0; i < sizeof exact / sizeof exact[0]; i++)
-            run_once(&r, exact[i], false);
+            run_once(&r, exact[i], EXTENSION_NONE, round % 4 == 0); /* extrema have two ways */
         for (size_t i = 0; i < sizeof close / sizeof close[0]; i++)
-            run_once(&r, close[i], true);
+            run_once(&r, close[i], EXTENSION_NONE, true);
+    }
+}
+
+static void test_extended_twins(void **state)
+{
+    static const enum function_id functions[] = {FUNCTION_RATE, FUNCTION_INCREASE, FUNCTION_DELTA,
+                                                 FUNCTION_CHANGES, FUNCTION_RESETS};
+    struct test_random r = test_random_init(20261129);
+
+    (void)state;
+    for (int round = 0; round < 1000; round++) {
+        for (size_t i = 0; i < 5; i++)
+            run_once(&r, functions[i], EXTENSION_ANCHORED, i < 3);
+        for (size_t i = 0; i < 3; i++)
+            run_once(&r, functions[i], EXTENSION_SMOOTHED, true);
     }
 }
 
@@ -399,7 +549,8 @@ static double avg_of(const double *values, size_t count)
     struct promql_function function = {.id = FUNCTION_AVG_OVER_TIME};
     struct promql_settings settings = {0};
     struct promql_query query = {.settings = &settings};
-    struct eval ev = {.query = &query, .settings = &settings};
+    struct eval_counters counters = {0};
+    struct eval ev = {.query = &query, .settings = &settings, .counters = &counters};
     struct plan plan = {.function = &function, .range_ms = 1000000, .grid = {100000, 1, 1}};
     struct range_run run = {.ev = &ev, .plan = &plan};
     int64_t t_ms[8];
@@ -413,7 +564,7 @@ static double avg_of(const double *values, size_t count)
         t_ms[i] = (int64_t)i;
     run.function = range_function_find(FUNCTION_AVG_OVER_TIME);
     CHECK_OK(row_alloc(&ev, &row, &plan.grid, &run.arena, &ei), &ei);
-    CHECK_OK(range_column_run(&run, &c, &row, &ei), &ei);
+    CHECK_OK(range_column_run(&run, &c, (struct str){NULL, 0}, &row, &ei), &ei);
     got = row.value[0];
     arena_done(&run.arena);
     return got;
@@ -433,6 +584,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_twins),
+        cmocka_unit_test(test_extended_twins),
         cmocka_unit_test(test_avg_overflow),
     };
 

@@ -195,6 +195,7 @@ static void test_operators(void **state)
         {"1+2*3", "1 + 2 * 3"},
         {"a==bool b", "a == bool b"},
         {"a==b", "a == b"},
+        {"a</1>/b", "a </ 1 >/ b"},
         {"a!=bool 1", "a != bool 1"},
         {"1 < bool 2", NULL},
         {"a and b or c unless d", NULL},
@@ -250,21 +251,218 @@ static void test_calls_and_aggregations(void **state)
     CHECK_GOOD(cases, &stable);
 }
 
+static void test_info(void **state)
+{
+    static const struct bad_case cases[] = {
+        {"1 + info(a, b)",
+         "1:13: parse error: expected label selectors only, got vector selector instead"},
+        {"info(a, ({b=\"c\"}))", "1:9: parse error: expected label selectors only"},
+        {"1 + info(a, 1)", "1:5: parse error: expected type instant vector in call to function "
+                           "\"info\", got scalar"},
+        {"info(a, {a=\"\"}, 1)",
+         "1:1: parse error: expected at most 2 argument(s) in call to \"info\", got 3"},
+        {"info({}, {})",
+         "1:6: parse error: vector selector must contain at least one non-empty matcher"},
+    };
+
+    (void)state;
+    CHECK_BAD(cases, ERR_INVALID, &experimental);
+}
+
 static void test_experimental_functions(void **state)
 {
     static const struct good_case good[] = {
         {"mad_over_time(up[5m])", NULL},
         {"sort_by_label(up, \"a\", \"b\")", NULL},
+        {"info(a)", NULL},
+        {"info(a, {})", "info(a, )"},
+        {"info(a, {b=\"c\"} @ 3)", "info(a, {b=\"c\"} @ 3.000)"},
+        {"limitk by (a) (2, up)", NULL},
+        {"limit_ratio(-0.5, up)", NULL},
         {"sort_by_label_desc(up)", NULL},
+        {"step() + range() + start() + end()", NULL},
+        {"max_of(1, min_of(2, step()))", NULL},
     };
     static const struct bad_case bad[] = {
         {"1 + mad_over_time(up[5m])",
          "1:5: parse error: function \"mad_over_time\" is not enabled"},
+        {"1 + limitk(a)", "1:5: parse error: limitk() is experimental and must be enabled with "
+                          "--enable-feature=promql-experimental-functions"},
+        {"limit_ratio()", "1:1: parse error: no arguments for aggregate expression provided"},
     };
 
     (void)state;
     CHECK_GOOD(good, &experimental);
     CHECK_BAD(bad, ERR_INVALID, &stable);
+}
+
+/* Texts as Prometheus 3.14 prints them. */
+static void test_duration_expressions(void **state)
+{
+    static const struct good_case good[] = {
+        {"a[5m + 1m]", NULL},
+        {"a[(5m)]", "a[5m]"},
+        {"a[((step()))*2]", "a[(step()) * 2]"},
+        {"a[5m:min_of(1m, range())]", NULL},
+        {"a offset -step()", NULL},
+        {"a offset +step()", "a offset step()"},
+        {"a offset step() + 1", NULL},
+        {"a offset (1m) + 1", "a offset 1m + 1"},
+        {"a offset -(1m+step())", "a offset -(1m + step())"},
+        {"a offset - -5m", "a offset 5m"},
+        {"a offset -2^2", "a offset -2s ^ 2"},
+        {"a offset -max_of(1m, 2)", NULL},
+        {"a[-2^2+9:1+2^3^2]", "a[-2 ^ 2 + 9:1 + 2 ^ 3 ^ 2]"},
+        {"a[1h%7m-1]", "a[1h % 7m - 1]"},
+        {"a[-(-5m)]", "a[5m]"},
+        {"a[+(5m+1m)]", "a[(5m + 1m)]"},
+        {"a[1+2+3*4]", "a[1 + 2 + 3 * 4]"},
+        {"a offset step()[5m]", "a[5m] offset step()"},
+        {"a @ end()[5m]", "a[5m] @ end()"},
+    };
+    static const struct bad_case bad[] = {
+        {"a[min_of(1,2]", "1:13: parse error: unexpected \"]\" in subquery or range selector, "
+                          "expected number, duration, step(), or range()"},
+        {"a offset step() offset 1m", "1:1: parse error: offset may not be set multiple times"},
+        {"a[1/(0)]", "1:4: parse error: division by zero"},
+    };
+
+    (void)state;
+    CHECK_GOOD(good, &stable);
+    CHECK_BAD(bad, ERR_INVALID, &stable);
+}
+
+/* A chain of operators nests to the left and is limited like everything that nests. */
+static void test_duration_depth(void **state)
+{
+    char text[2 * PROMQL_DEPTH_MAX + 16] = "a[1";
+    size_t used = strlen(text);
+    struct promql_expr *expr = NULL;
+    struct errinfo ei = {0};
+    struct arena arena;
+
+    (void)state;
+    arena_init(&arena, NULL);
+    for (int i = 0; i < PROMQL_DEPTH_MAX; i++, used += 2)
+        memcpy(text + used, "+1", 2); /* NOLINT(bugprone-not-null-terminated-result) */
+    text[used++] = ']';
+    CHECK(promql_parse((struct str){text, used}, &stable, &arena, &expr, &ei) == ERR_LIMIT);
+    text[used - 3] = ']';
+    CHECK_OK(promql_parse((struct str){text, used - 2}, &stable, &arena, &expr, &ei), &ei);
+    CHECK(promql_node_format(expr->root, &arena) != NULL);
+    promql_expr_done(expr);
+    arena_done(&arena);
+}
+
+static void test_duration_values(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+        const char *error;
+    } cases[] = {
+        {"step() * 2 + range()", 130000, NULL},
+        {"min_of(step(), 3) ^ 2", 9000, NULL},
+        {"max_of(step(), 3) % 4", 3000, NULL},
+        {"1 / 3", 333, NULL},
+        {"5m / (1-1)", 0, "2:11: division by zero"},
+        {"5m % (step()-15)", 0, "2:17: modulo by zero"},
+        {"-step()", 0, "2:9: duration must be greater than 0"},
+        {"min_of(1, 0) + 0", 0, "9:18: duration must be greater than 0"},
+        {"(-1) ^ 0.5", 0, "3:12: duration is NaN or infinite"},
+        {"1e9 ^ 2", 0, "2:9: duration is out of range"},
+    };
+    const struct duration_bounds bounds = {15, 100};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct promql_expr *expr = NULL;
+        struct errinfo ei = {0};
+        struct arena arena;
+        int64_t ms = 0;
+        enum err e;
+
+        arena_init(&arena, NULL);
+        CHECK_OK(promql_parse(str_from(arena_printf(&arena, "a[%s]", cases[i].text)), &stable,
+                              &arena, &expr, &ei),
+                 &ei);
+        e = promql_duration_evaluate(expr->root->u.matrix.range_expr, &bounds, false, &ms, &ei);
+        CHECK_MSG(e == (cases[i].error == NULL ? ERR_OK : ERR_INVALID), "%s", cases[i].text);
+        if (cases[i].error == NULL)
+            CHECK_MSG(ms == cases[i].ms, "%s: %lld", cases[i].text, (long long)ms);
+        else
+            CHECK_MSG(strcmp(ei.message, cases[i].error) == 0, "%s: %s", cases[i].text, ei.message);
+        promql_expr_done(expr);
+        arena_done(&arena);
+    }
+}
+
+/* Texts as Prometheus 3.14 prints them. */
+static void test_extended_ranges(void **state)
+{
+    static const struct promql_parse_options extended = {.extended_range_selectors = true};
+    static const struct good_case good[] = {
+        {"rate(a[5m] smoothed)", NULL},
+        {"a anchored", NULL},
+        {"rate(a anchored [5m] offset 1m @ 3)", "rate(a[5m] anchored @ 3.000 offset 1m)"},
+        {"a smoothed offset 1m @ 3", "a @ 3.000 smoothed offset 1m"},
+        {"a smoothed smoothed", "a smoothed"},
+        {"smoothed + anchored anchored", NULL},
+    };
+    static const struct bad_case bad[] = {
+        {"1 + a smoothed anchored",
+         "1:5: parse error: anchored and smoothed modifiers cannot be used together"},
+        {"1 + a[5m:] anchored",
+         "1:5: parse error: anchored modifier is not supported for subqueries"},
+        {"1 + abs(a) smoothed", "1:5: parse error: smoothed modifier not implemented"},
+    };
+    static const struct bad_case disabled[] = {
+        {"rate(a[5m] smoothed)",
+         "1:6: parse error: smoothed modifier is experimental and not enabled"},
+        {"1 + abs(a) anchored",
+         "1:5: parse error: anchored modifier is experimental and not enabled"},
+    };
+
+    (void)state;
+    CHECK_GOOD(good, &extended);
+    CHECK_BAD(bad, ERR_INVALID, &extended);
+    CHECK_BAD(disabled, ERR_INVALID, &stable);
+}
+
+/* Texts as Prometheus 3.14 prints them. */
+static void test_fill(void **state)
+{
+    static const struct promql_parse_options fill = {.binop_fill_modifiers = true};
+    static const struct good_case good[] = {
+        {"a + fill(1e6) b", "a + fill (1e+06) b"},
+        {"a+on(x) fill_left(-1) fill_right(2)b", "a + on (x) fill_left (-1) fill_right (2) b"},
+        {"a + fill_right(0x10) fill_left(5m) b", "a + fill_left (300) fill_right (16) b"},
+        {"a + fill(NaN) b", "a + fill_left (NaN) fill_right (NaN) b"},
+        {"a / fill(+Inf) b", "a / fill (+Inf) b"},
+        {"a+fill(-0)b", "a + fill (-0) b"},
+        {"a + on (x) group_left (y) fill (1) b", NULL},
+        {"a + fill", NULL},
+    };
+    static const struct bad_case bad[] = {
+        {"1+fill(1)2", "1:1: parse error: filling in missing series only allowed between instant "
+                       "vectors"},
+        {"a + on(x) fill(1) 2",
+         "1:1: parse error: vector matching only allowed between instant vectors"},
+        {"a and fill(1) b",
+         "1:1: parse error: filling in missing series not allowed for set operators"},
+        {"a + fill(1) fill(2) b", "1:17: parse error: unexpected \"(\""},
+        {"a + fill_left(1) group_left b", "1:18: parse error: unexpected <group_left>"},
+        {"sum(a + fill() b)", "1:14: parse error: unexpected \")\" in aggregation"},
+    };
+    static const struct bad_case disabled[] = {
+        {"1 + (a + on(x) fill_left(-1) fill_right(2) b)",
+         "1:6: parse error: binop fill modifiers are experimental and not enabled"},
+    };
+
+    (void)state;
+    CHECK_GOOD(good, &fill);
+    CHECK_BAD(bad, ERR_INVALID, &fill);
+    CHECK_BAD(disabled, ERR_INVALID, &stable);
 }
 
 static void test_scanner_errors(void **state)
@@ -404,9 +602,6 @@ static void test_syntax_errors(void **state)
          "1:22: parse error: unexpected end of input in grouping opts, expected \"(\""},
         {"a / on (b) group_left * c",
          "1:23: parse error: unexpected <op:*> in grouping opts, expected \"(\""},
-        {"1 + a[5m:] anchored",
-         "1:5: parse error: anchored modifier is not supported for subqueries"},
-        {"1 + abs(a) smoothed", "1:5: parse error: smoothed modifier not implemented"},
         {"a offset -Inf", "1:10: parse error: duration out of range"},
         {"a offset NaN", "1:10: parse error: duration out of range"},
         {"a[5m/0$]", "1:7: parse error: unexpected character: '$'"},
@@ -476,42 +671,6 @@ static void test_type_errors(void **state)
 
     (void)state;
     CHECK_BAD(cases, ERR_INVALID, &stable);
-}
-
-static void test_unsupported(void **state)
-{
-    static const struct bad_case cases[] = {
-        {"1 + histogram_avg(a)",
-         "1:5: parse error: function \"histogram_avg\" is not supported yet"},
-        {"info(a)", "1:1: parse error: function \"info\" is not supported yet"},
-        {"step()", "1:1: parse error: function \"step\" is not supported yet"},
-        {"max_of(1, 2)", "1:1: parse error: function \"max_of\" is not supported yet"},
-        {"limitk(1, a)", "1:1: parse error: aggregation \"limitk\" is not supported yet"},
-        {"limit_ratio(1, a)", "1:1: parse error: aggregation \"limit_ratio\" is not supported yet"},
-        {"rate(a[5m] smoothed)", "1:12: parse error: smoothed modifier is not supported yet"},
-        {"a anchored", "1:3: parse error: anchored modifier is not supported yet"},
-        {"a + fill(0) b", "1:5: parse error: fill modifier is not supported yet"},
-        {"a + on(x) fill_left(-1) fill_right(2) b",
-         "1:11: parse error: fill_left modifier is not supported yet"},
-        {"a </ 1", "1:3: parse error: histogram trim operator \"</\" is not supported yet"},
-        {"a >/ 1", "1:3: parse error: histogram trim operator \">/\" is not supported yet"},
-        {"a[5m+1m]", "1:3: parse error: duration expression is not supported yet"},
-        {"a[(5m)]", "1:3: parse error: duration expression is not supported yet"},
-        {"a[step()]", "1:3: parse error: duration expression is not supported yet"},
-        {"a[5m:min_of(1m, range())]", "1:6: parse error: duration expression is not supported yet"},
-        {"a offset -step()", "1:11: parse error: duration expression is not supported yet"},
-        {"a offset (1m)", "1:10: parse error: duration expression is not supported yet"},
-    };
-    /* A wrong query is called wrong, whatever else it holds. */
-    static const struct bad_case wrong[] = {
-        {"info(a", "1:7: parse error: unclosed left parenthesis"},
-        {"a anchored b", "1:12: parse error: unexpected identifier \"b\""},
-    };
-
-    (void)state;
-    CHECK_BAD(cases, ERR_UNSUPPORTED, &stable);
-    CHECK_BAD(cases, ERR_UNSUPPORTED, &experimental);
-    CHECK_BAD(wrong, ERR_INVALID, &stable);
 }
 
 static void test_regex_error(void **state)
@@ -1040,7 +1199,7 @@ static void test_round_trip(void **state)
 static void test_functions(void **state)
 {
     (void)state;
-    CHECK(FUNCTION_COUNT == 90);
+    CHECK(FUNCTION_COUNT == 91); /* Prometheus 3.14's 90 and default_rollup() */
     for (unsigned i = 0; i < FUNCTION_COUNT; i++) {
         const struct promql_function *f = promql_function_get((enum function_id)i);
 
@@ -1064,10 +1223,15 @@ int main(void)
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_calls_and_aggregations),
         cmocka_unit_test(test_experimental_functions),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_extended_ranges),
+        cmocka_unit_test(test_duration_expressions),
+        cmocka_unit_test(test_duration_depth),
+        cmocka_unit_test(test_duration_values),
         cmocka_unit_test(test_scanner_errors),
         cmocka_unit_test(test_syntax_errors),
         cmocka_unit_test(test_type_errors),
-        cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_regex_error),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_tree),

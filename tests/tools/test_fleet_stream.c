@@ -212,7 +212,29 @@ static void test_churn_ends_series(void **state)
             markers++;
         }
     }
-    CHECK(markers == 100 * 30);
+    CHECK(markers == (size_t)100 * 30);
+    fleet_nodes_free(n);
+    fleet_template_free(t);
+}
+
+/* Staleness markers stand in the rollouts only, at the end of each period. */
+static void test_rollouts(void **state)
+{
+    struct fleet_options o = base_options;
+    struct errinfo ei = {0};
+    struct fleet_template *t;
+    struct fleet_nodes *n;
+    const struct fleet_sample *samples;
+
+    (void)state;
+    o.node_count = 1;
+    o.churn_per_minute = 4; /* one pod a scrape */
+    o.churn_period_ms = 10 * o.interval_ms;
+    o.churn_length_ms = 3 * o.interval_ms;
+    CHECK_OK(fleet_template_new(FLEET_GPU, &t, &ei), &ei);
+    CHECK_OK(fleet_nodes_new(t, &o, 0, 1, &n, &ei), &ei);
+    for (int scrape = 0; scrape < 40; scrape++)
+        CHECK(fleet_node_scrape(n, 0, &samples) == (scrape % 10 < 7 ? 1000 : 1030));
     fleet_nodes_free(n);
     fleet_template_free(t);
 }
@@ -252,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_labels_are_sorted_and_distinct),
         cmocka_unit_test(test_value_shares),
         cmocka_unit_test(test_churn_ends_series),
+        cmocka_unit_test(test_rollouts),
         cmocka_unit_test(test_request_2_has_smaller_bodies),
     };
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/float_text.h"
+#include "engine/maintain.h"
 #include "engine/write.h"
 #include "promql/functions.h"
 #include "tests/lib/test_support.h"
@@ -152,11 +153,15 @@ static void test_start_timestamps(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        size_t count = SIZE_MAX;
-        enum err e = start_timestamps_parse(str_from(cases[i].text), &count, NULL);
+        struct start_offsets starts = {.count = SIZE_MAX};
+        struct arena arena;
+        enum err e;
 
-        CHECK_MSG(count == cases[i].count && (e == ERR_OK) == (count != SIZE_MAX), "%s: %zu",
-                  cases[i].text, count);
+        arena_init(&arena, NULL);
+        e = start_timestamps_parse(str_from(cases[i].text), &arena, &starts, NULL);
+        CHECK_MSG(starts.count == cases[i].count && (e == ERR_OK) == (starts.count != SIZE_MAX),
+                  "%s: %zu", cases[i].text, starts.count);
+        arena_done(&arena);
     }
 }
 
@@ -207,11 +212,12 @@ static const char data[] = "load 1m\n"
                            "  c_total 0 60 120\n"
                            "  g 1 2 3\n"
                            "  h{x=\"1\"} {{sum:1 count:1}} 1\n"
-                           "  st_total@st _ -1m -1m\n"
+                           "  st_total@st _ -30s -50s\n"
                            "  st_total 1 2 3\n\n"
                            "load_with_nhcb 1m\n"
                            "  k_bucket{le=\"1\", x=\"1\"} 1\n"
                            "  k_bucket{le=\"+Inf\", x=\"1\"} 2\n"
+                           "  k_sum{x=\"1\"} 7\n"
                            "  odd_bucket{le=\"none\"} 1\n";
 
 /* Runs `data` and one eval; the eval's report is left in *report. */
@@ -227,10 +233,10 @@ static enum eval_outcome run(const char *eval, bool experimental, struct byte_wr
     writer_init(&text);
     writer_printf(&text, "%s\n%s\n", data, eval);
     CHECK(!text.failed);
-    CHECK_OK(store_open(&store, &ei), &ei);
+    CHECK_OK(store_open(&store, false, &ei), &ei);
     CHECK_OK(script_parse("s", (struct str){(char *)text.data, text.size}, &script, &ei), &ei);
     for (size_t i = 0; i < script.command_count; i++) {
-        struct eval_context ctx = {&store, experimental};
+        struct eval_context ctx = {.store = &store, .experimental = experimental};
 
         if (script.commands[i].kind == COMMAND_LOAD) {
             CHECK_OK(store_load(&store, &script.commands[i].u.load, &ei), &ei);
@@ -320,8 +326,6 @@ static void test_errors_and_annotations(void **state)
         {"eval instant at 0 1 +", EVAL_FAILED, "got      error: 1:4: parse error"},
         {"eval instant at 0 1 +\n expect fail", EVAL_PASSED, ""},
         {"eval instant at 0 1\n expect fail", EVAL_FAILED, "expected an error, got a result"},
-        {"eval instant at 0 abs({x=\"1\", __name__!=\"h\"})\n expect fail msg: something",
-         EVAL_SKIPPED, "selects a native histogram"},
         {"eval instant at 0 1 +\n expect fail msg: 1:4: parse error: unexpected end of input",
          EVAL_PASSED, ""},
         {"eval instant at 0 1 +\n expect fail msg: unexpected end", EVAL_FAILED,
@@ -353,26 +357,10 @@ static void test_errors_and_annotations(void **state)
 static void test_skips(void **state)
 {
     static const struct outcome_case cases[] = {
-        {"eval instant at 0 h", EVAL_SKIPPED, "selects a native histogram"},
-        {"eval instant at 0 1 + count({x=\"1\"})", EVAL_SKIPPED, "selects a native histogram"},
-        {"eval instant at 0 sum_over_time((a or h{x=~\"1|2\"})[5m:])", EVAL_SKIPPED, "histogram"},
-        {"eval instant at 0 h{x=\"2\"}", EVAL_PASSED, ""},
-        {"eval instant at 0 a{x=\"1\"}\n a{x=\"1\"} {{count:1}}", EVAL_SKIPPED,
-         "expects a native histogram"},
-        /* the conversion goes by the base name, the classic series are there */
-        {"eval instant at 0 k", EVAL_SKIPPED, "selects a native histogram"},
-        {"eval instant at 0 k{le=\"1\"}", EVAL_PASSED, ""},
-        {"eval instant at 0 histogram_quantile(0.25, k_bucket)\n {x=\"1\"} 0.5", EVAL_PASSED, ""},
-        {"eval instant at 0 odd", EVAL_PASSED, ""},
-        {"eval instant at 1m rate(st_total[5m])", EVAL_SKIPPED, "start timestamps are not stored"},
-        {"eval instant at 1m st_total\n st_total 2", EVAL_PASSED, ""},
-        {"eval instant at 1m sum_over_time(st_total[5m])\n {} 3", EVAL_PASSED, ""},
-        {"eval instant at 1m rate(st_total[1m:30s])\n {} 0.03333333333333333", EVAL_PASSED, ""},
-        {"eval instant at 0 histogram_count(a)", EVAL_SKIPPED,
-         "1:1: parse error: function \"histogram_count\" is not supported yet"},
-        {"eval instant at 0 limitk(1, a)\n expect fail", EVAL_SKIPPED, "not supported yet"},
         {"eval instant at 2m mad_over_time(a{x=\"1\"}[3m])\n {x=\"1\"} 1", EVAL_SKIPPED,
          "needs --experimental"},
+        {"eval instant at 0 a + fill(0) a", EVAL_SKIPPED, "needs --experimental"},
+        {"eval instant at 0 histogram_count(a smoothed)", EVAL_SKIPPED, "needs --experimental"},
     };
     static const struct outcome_case with_flag[] = {
         {"eval instant at 2m mad_over_time(a{x=\"1\"}[3m])\n {x=\"1\"} 1", EVAL_PASSED, ""},
@@ -383,6 +371,141 @@ static void test_skips(void **state)
     check_outcomes(with_flag, 1, true);
 }
 
+static void test_histograms(void **state)
+{
+    static const struct outcome_case cases[] = {
+        {"eval instant at 0 h\n h{x=\"1\"} {{sum:1 count:1}}", EVAL_PASSED, ""},
+        {"eval instant at 0 h\n h{x=\"1\"} {{sum:1 count:2}}", EVAL_FAILED, "values differ"},
+        {"eval instant at 0 h\n h{x=\"1\"} 1", EVAL_FAILED, "values differ"},
+        {"eval instant at 1m h\n h{x=\"1\"} 1", EVAL_PASSED, ""},
+        {"eval range from 0 to 1m step 1m h\n h{x=\"1\"} {{sum:1 count:1}} 1", EVAL_PASSED, ""},
+        {"eval instant at 1m h[2m]\n expect range vector from 0 to 1m step 1m\n"
+         " h{x=\"1\"} {{sum:1 count:1}} 1",
+         EVAL_PASSED, ""},
+        {"eval instant at 0 a{x=\"1\"}\n a{x=\"1\"} {{count:1}}", EVAL_FAILED, "values differ"},
+        /* the conversion goes by the base name; the classic series are there too */
+        {"eval instant at 0 k\n k{x=\"1\"} {{schema:-53 sum:7 count:2 custom_values:[1] "
+         "buckets:[1 1]}}",
+         EVAL_PASSED, ""},
+        {"eval instant at 0 k{le=\"1\"}", EVAL_PASSED, ""},
+        {"eval instant at 0 histogram_quantile(0.25, k_bucket)\n {x=\"1\"} 0.5", EVAL_PASSED, ""},
+        {"eval instant at 0 odd", EVAL_PASSED, ""},
+    };
+
+    (void)state;
+    check_outcomes(cases, sizeof cases / sizeof cases[0], false);
+}
+
+static void test_stored_start_timestamps(void **state)
+{
+    static const struct outcome_case cases[] = {
+        /* counted anew since the sample before */
+        {"eval instant at 2m resets(st_total[5m])\n {} 2", EVAL_PASSED, ""},
+        {"eval instant at 2m start_timestamp(st_total)\n {} 70", EVAL_PASSED, ""},
+        {"eval instant at 1m st_total\n st_total 2", EVAL_PASSED, ""},
+        {"eval instant at 1m sum_over_time(st_total[5m])\n {} 3", EVAL_PASSED, ""},
+        {"eval instant at 0 start_timestamp(-a)", EVAL_PASSED, ""},
+        {"eval instant at 0 start_timestamp(a{x=\"1\"})\n {x=\"1\"} 0", EVAL_PASSED, ""},
+    };
+
+    (void)state;
+    check_outcomes(cases, sizeof cases / sizeof cases[0], true);
+}
+
+static void store_with(struct store *store, bool is_aged, const char *text)
+{
+    struct script script;
+    struct errinfo ei = {0};
+
+    CHECK_OK(store_open(store, is_aged, &ei), &ei);
+    CHECK_OK(script_parse("s", str_from(text), &script, &ei), &ei);
+    CHECK_OK(store_load(store, &script.commands[0].u.load, &ei), &ei);
+    script_done(&script);
+}
+
+static void test_aged_store(void **state)
+{
+    static const char text[] = "load 1m\n  a{x=\"1\"} 0+1x300\n  a{x=\"2\"} 1x300\n"
+                               "  a{x=\"3\"} 1x2 _x298 4\n  a{x=\"4\"} 0-1x9\n  b 5x300\n";
+    struct engine_file_stats stats;
+    struct store store;
+
+    (void)state;
+    store_with(&store, true, text);
+    engine_file_stats_get(store.engine, &stats);
+    CHECK_MSG(stats.part_count > 0 && stats.sealed_count > 0 && stats.late_count == 0,
+              "%llu parts, %llu sealed files", (unsigned long long)stats.part_count,
+              (unsigned long long)stats.sealed_count);
+    store_close(&store);
+}
+
+/* An eval on a store and its twin. */
+static enum eval_outcome run_beside(struct store *store, struct store *twin, const char *eval,
+                                    struct byte_writer *report)
+{
+    struct eval_context ctx = {.store = store, .twin = twin};
+    struct script script;
+    struct errinfo ei = {0};
+    enum eval_outcome outcome;
+
+    CHECK_OK(script_parse("s", str_from(eval), &script, &ei), &ei);
+    outcome = eval_run(&ctx, &script.commands[0].u.eval, report);
+    writer_u8(report, 0);
+    CHECK(!report->failed);
+    script_done(&script);
+    return outcome;
+}
+
+/* Answers that a script takes for the same are not when they come from a twin. */
+static void test_twins(void **state)
+{
+    static const struct {
+        const char *twin, *eval, *report; /* NULL: passes */
+    } cases[] = {
+        {"load 1m\n  a{x=\"1\"} 1 2\n  a{x=\"2\"} 3 4",
+         "eval instant at 0 a\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3", NULL},
+        {"load 1m\n  a{x=\"1\"} 1.00000001 2\n  a{x=\"2\"} 3 4",
+         "eval instant at 0 a\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3", "more threads: a value"},
+        {"load 1m\n  a{x=\"1\"} 1 2.00000001\n  a{x=\"2\"} 3 4",
+         "eval instant at 0 a\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3", "more threads: a value"},
+        {"load 1m\n  a{x=\"1\"} 1 2\n  a{x=\"2\"} 3 4.00000001",
+         "eval range from 0 to 1m step 1m a\n  a{x=\"1\"} 1 2\n  a{x=\"2\"} 3 4",
+         "more threads: a value"},
+        {"load 1m\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3 4",
+         "eval instant at 1m a[2m]\n  expect range vector from 0 to 1m step 1m\n"
+         "  a{x=\"1\"} 1 2\n  a{x=\"2\"} 3 4",
+         "more threads: a value"},
+        {"load 1m\n  a{x=\"1\"} 1 2", "eval instant at 0 a{x=\"1\"}\n  a{x=\"1\"} 1", NULL},
+        {"load 1m\n  a{x=\"1\"} 1 2", "eval instant at 0 a\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3",
+         "more threads: the shape"},
+        {"load 1m\n  a{x=\"1\"} 1\n  a{x=\"3\"} 3",
+         "eval instant at 0 a\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3", "more threads: a series"},
+        {"load 1m\n  a{x=\"1\"} 1\n  a{x=\"2\"} 3\n  a{y=\"1\",x=\"1\"} 3",
+         "eval instant at 0 sum by(x)(a) + on(x) a\n  {x=\"1\"} 2\n  {x=\"2\"} 6",
+         "more threads: found duplicate series"},
+    };
+    struct store store;
+
+    (void)state;
+    store_with(&store, false, "load 1m\n  a{x=\"1\"} 1 2\n  a{x=\"2\"} 3 4");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct byte_writer report;
+        struct store twin;
+        enum eval_outcome outcome;
+
+        writer_init(&report);
+        store_with(&twin, i % 2 == 0, cases[i].twin);
+        outcome = run_beside(&store, &twin, cases[i].eval, &report);
+        CHECK_MSG(
+            (outcome == EVAL_PASSED) == (cases[i].report == NULL) &&
+                (cases[i].report == NULL || strstr((char *)report.data, cases[i].report) != NULL),
+            "%zu: outcome %d, %s", i, (int)outcome, (char *)report.data);
+        store_close(&twin);
+        writer_done(&report);
+    }
+    store_close(&store);
+}
+
 /* A sample that the engine refuses is the script's fault. */
 static void test_refused_load(void **state)
 {
@@ -391,7 +514,7 @@ static void test_refused_load(void **state)
     struct errinfo ei = {0};
 
     (void)state;
-    CHECK_OK(store_open(&store, &ei), &ei);
+    CHECK_OK(store_open(&store, false, &ei), &ei);
     CHECK_OK(script_parse("s", STR_LITERAL("load 1m\n  a 1 2\n\nload 1m\n  a 1 3\n"), &script, &ei),
              &ei);
     CHECK_OK(store_load(&store, &script.commands[0].u.load, &ei), &ei);
@@ -424,8 +547,9 @@ static void read_script(const char *name, struct byte_writer *out)
 /* The project's own scripts leave out nothing that can be evaluated. */
 static void test_scripts_cover_everything(void **state)
 {
-    static const char *const files[] = {"aggregations.test", "experimental.test", "functions.test",
-                                        "histograms_classic.test", "ranges.test"};
+    static const char *const files[] = {
+        "aggregations.test",      "experimental.test", "functions.test", "histograms_classic.test",
+        "histograms_native.test", "ranges.test",       "staleness.test", "start_timestamps.test"};
     struct byte_writer all;
     char call[64];
 
@@ -442,7 +566,7 @@ static void test_scripts_cover_everything(void **state)
         CHECK_MSG(!f->built || strstr((char *)all.data, call) != NULL, "no script calls %s",
                   f->name);
     }
-    for (int op = AGG_SUM; op <= AGG_QUANTILE; op++) {
+    for (int op = AGG_SUM; op <= AGG_LIMIT_RATIO; op++) {
         (void)snprintf(call, sizeof call, " %s", aggregate_op_name((enum aggregate_op)op));
         CHECK_MSG(strstr((char *)all.data, call) != NULL, "no script aggregates by%s", call);
     }
@@ -459,6 +583,10 @@ int main(void)
         cmocka_unit_test(test_failing_evals),
         cmocka_unit_test(test_errors_and_annotations),
         cmocka_unit_test(test_skips),
+        cmocka_unit_test(test_histograms),
+        cmocka_unit_test(test_stored_start_timestamps),
+        cmocka_unit_test(test_aged_store),
+        cmocka_unit_test(test_twins),
         cmocka_unit_test(test_refused_load),
         cmocka_unit_test(test_scripts_cover_everything),
     };

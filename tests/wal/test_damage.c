@@ -31,7 +31,7 @@ struct built_log {
 
 static void segment_index(struct built_log *log, uint32_t number)
 {
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     struct segment_header header;
     struct scan_identity id = {.segment_number = number, .shard_count = SHARDS};
     struct frame_scan scan;
@@ -39,7 +39,7 @@ static void segment_index(struct built_log *log, uint32_t number)
     uint8_t *data;
     size_t size, need;
 
-    segment_path_format(number, path);
+    wal_segment_path(number, path);
     size = fake_file_read(log->fs, path, &data);
     CHECK(segment_header_decode(data, size, &header) == SEGMENT_GOOD);
     id.start_epoch = header.start_epoch;
@@ -156,11 +156,11 @@ static void flip_everywhere(uint64_t segment_size)
 
     build(&log, segment_size);
     for (uint32_t n = 1; n <= log.segment_count; n++) {
-        char path[SEGMENT_PATH_SIZE];
+        char path[WAL_PATH_SIZE];
         uint8_t *data;
         size_t size;
 
-        segment_path_format(n, path);
+        wal_segment_path(n, path);
         size = fake_file_read(log.fs, path, &data);
         free(data);
         for (uint64_t i = 0; i < size; i++) {
@@ -200,11 +200,11 @@ static void test_bit_flip_everywhere(void **state)
 
 static void segment_truncate(struct fs *fs, uint32_t number, uint64_t size)
 {
-    char path[SEGMENT_PATH_SIZE];
+    char path[WAL_PATH_SIZE];
     struct errinfo ei = {0};
     struct file *f;
 
-    segment_path_format(number, path);
+    wal_segment_path(number, path);
     CHECK_OK(file_open(fs, path, FILE_READ_WRITE, &f, &ei), &ei);
     CHECK_OK(file_truncate(f, size, &ei), &ei);
     CHECK_OK(file_sync(f, &ei), &ei);
@@ -317,10 +317,10 @@ static void test_missing_and_empty_segments(void **state)
         for (int kind = 0; kind < 2; kind++) {
             struct fs *fs = fs_copy(log.fs);
             struct wal_replay_result result;
-            char path[SEGMENT_PATH_SIZE];
+            char path[WAL_PATH_SIZE];
             uint64_t gone = 0;
 
-            segment_path_format(n, path);
+            wal_segment_path(n, path);
             if (kind == 0)
                 remove_durably(fs, path);
             else
@@ -595,11 +595,11 @@ static void test_random_damage(void **state)
 
         for (uint64_t n = 1 + test_random_below(&r, 3); n > 0; n--) {
             uint32_t number = 1 + (uint32_t)test_random_below(&r, log.segment_count);
-            char path[SEGMENT_PATH_SIZE];
+            char path[WAL_PATH_SIZE];
             uint8_t *data;
             size_t size, from, run;
 
-            segment_path_format(number, path);
+            wal_segment_path(number, path);
             size = fake_file_read(fs, path, &data);
             from = test_random_below(&r, size);
             run = test_random_below(&r, size - from + 1);

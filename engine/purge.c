@@ -1,0 +1,267 @@
+/*
+ * Purges: deletions under a key, which the manifest keeps beside the tombstones. Withdrawing one
+ * takes key and tombstone out in one manifest, so that a crash leaves both or neither.
+ */
+#include "engine/purge.h"
+
+#include <stdlib.h>
+
+#include "engine/delete_internal.h"
+#include "engine/flush_internal.h"
+#include "engine/maintain.h"
+
+uint64_t engine_withdrawn_generation(const struct engine *e)
+{
+    /* acquire: the list of tombstones that it came after is seen too */
+    return atomic_load_explicit(&e->withdrawn_generation, memory_order_acquire);
+}
+
+enum err engine_purged_check(const struct engine *e, uint64_t purged_generation, struct errinfo *ei)
+{
+    if (purged_generation >= engine_withdrawn_generation(e))
+        return ERR_OK;
+    return errinfo_set(ei, ERR_NOT_FOUND, 0, "a deletion was withdrawn meanwhile");
+}
+
+static struct purge_list *purges_get(struct engine *e)
+{
+    struct purge_list *list;
+
+    mutex_lock(&e->manifest_lock);
+    list = purge_list_ref(e->manifest.purges);
+    mutex_unlock(&e->manifest_lock);
+    return list;
+}
+
+/* Files with samples that a tombstone of that generation has not been applied to. */
+static uint64_t files_below(const struct manifest *m, uint64_t generation)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < m->file_count; i++)
+        count += m->files[i].kind != MANIFEST_SERIES &&
+                 generation_of_file(m->files[i].number) < generation;
+    for (size_t i = 0; i < m->part_count; i++)
+        count +=
+            m->parts[i].key.generation < generation && m->parts[i].purged_generation < generation;
+    return count;
+}
+
+bool engine_purges_stand(struct engine *e)
+{
+    struct purge_list *list = purges_get(e);
+    bool any = false;
+
+    for (size_t i = 0; list != NULL && i < list->count; i++)
+        any |= list->items[i].generation != 0;
+    purge_list_unref(list);
+    return any;
+}
+
+/* Parts that a tombstone of that generation has been applied to. */
+static uint64_t parts_purged(const struct manifest *m, uint64_t generation)
+{
+    uint64_t count = 0;
+
+    for (size_t i = 0; i < m->part_count; i++)
+        count +=
+            m->parts[i].key.generation < generation && m->parts[i].purged_generation >= generation;
+    return count;
+}
+
+/* ---- making ---- */
+
+/* Those that do not stand, ascending by key. */
+struct making {
+    struct purge_item *items;
+    struct delete_target *targets;
+    size_t count;
+};
+
+static enum err purges_name(void *ctx, struct manifest *m, const uint64_t *generations,
+                            struct errinfo *ei)
+{
+    const struct making *w = ctx;
+    struct purge_list *next = NULL;
+    /* All are younger than every file there is. */
+    uint64_t file_count = files_below(m, generations[0]);
+    enum err err;
+
+    for (size_t i = 0; i < w->count; i++) {
+        w->items[i].generation = generations[i];
+        w->items[i].file_count = file_count;
+    }
+    err = purge_list_add(m->purges, w->items, w->count, &next, ei);
+    if (err == ERR_OK) {
+        purge_list_unref(m->purges);
+        m->purges = next;
+    }
+    return err;
+}
+
+static int compare_requests(const void *a, const void *b)
+{
+    return str_compare((*(const struct purge_request *const *)a)->key,
+                       (*(const struct purge_request *const *)b)->key);
+}
+
+static enum err making_list(const struct purge_list *standing, const struct purge_request *requests,
+                            size_t count, struct arena *arena, struct making *out,
+                            struct errinfo *ei)
+{
+    const struct purge_request **sorted =
+        ARENA_ARRAY(arena, count + 1, const struct purge_request *);
+
+    out->items = ARENA_ARRAY(arena, count + 1, struct purge_item);
+    out->targets = ARENA_ARRAY(arena, count + 1, struct delete_target);
+    out->count = 0;
+    if (sorted == NULL || out->items == NULL || out->targets == NULL)
+        return arena_error(arena, ei);
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = &requests[i];
+    qsort(sorted, count, sizeof(void *), compare_requests);
+    for (size_t i = 0; i < count; i++) {
+        const struct purge_request *r = sorted[i];
+
+        if ((i > 0 && str_equal(sorted[i - 1]->key, r->key)) ||
+            purge_list_find(standing, r->key) != NULL)
+            continue;
+        out->items[out->count] = (struct purge_item){.key = r->key};
+        out->targets[out->count++] = (struct delete_target){r->matchers, r->matcher_count};
+    }
+    return ERR_OK;
+}
+
+enum err engine_purge(struct engine *e, const struct purge_request *requests, size_t count,
+                      size_t *made, struct errinfo *ei)
+{
+    struct making w = {0};
+    const struct delete_extra extra = {purges_name, &w};
+    struct purge_list *list;
+    struct arena arena;
+    enum err err = flush_admit(e, ei);
+
+    if (err != ERR_OK)
+        return err;
+    arena_init(&arena, NULL);
+    engine_maintain_lock_all(e);
+    list = purges_get(e);
+    err = making_list(list, requests, count, &arena, &w, ei);
+    purge_list_unref(list);
+    if (err == ERR_OK && w.count > 0)
+        err = delete_locked(e, w.targets, w.count, INT64_MIN, INT64_MAX, &extra, ei);
+    engine_maintain_unlock_all(e);
+    arena_done(&arena);
+    if (err == ERR_OK && made != NULL)
+        *made = w.count;
+    return err;
+}
+
+/* ---- taking back ---- */
+
+struct withdrawal {
+    struct str key;
+    uint64_t generation;
+    struct purge_withdrawn result;
+};
+
+static enum err withdrawal_name(void *ctx, struct manifest *m, struct errinfo *ei)
+{
+    struct withdrawal *w = ctx;
+    struct purge_list *next = NULL;
+    uint64_t left, purged, most;
+    enum err err = purge_list_remove(m->purges, w->key, &next, ei);
+
+    if (err != ERR_OK)
+        return err;
+    purge_list_unref(m->purges);
+    m->purges = next;
+    /* Parts of ended series have come since, with samples that other files have as well. */
+    left = files_below(m, w->generation);
+    purged = parts_purged(m, w->generation);
+    most = purged < w->result.file_count ? w->result.file_count - purged : 0;
+    w->result.file_left = left < most ? left : most;
+    return ERR_OK;
+}
+
+/* *out: the list without that tombstone; counted. */
+static enum err tombstone_drop(const struct tombstone_list *list, uint64_t generation,
+                               struct tombstone_list **out, struct errinfo *ei)
+{
+    size_t count = list == NULL ? 0 : list->count;
+    bool *keep = calloc(count + 1, sizeof *keep);
+    enum err err;
+
+    if (keep == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "%zu tombstones", count);
+    for (size_t i = 0; i < count; i++)
+        keep[i] = list->items[i].generation != generation;
+    err = tombstone_list_keep(list, keep, out, ei);
+    free(keep);
+    return err;
+}
+
+/* The locks of all shards are held. */
+static enum err withdraw(struct engine *e, struct withdrawal *w, struct errinfo *ei)
+{
+    struct tombstone_list *next = NULL;
+    enum err err = tombstone_drop(e->tombstones, w->generation, &next, ei);
+
+    if (err == ERR_OK)
+        err = tombstones_replace(e, next, withdrawal_name, w, ei);
+    tombstone_list_unref(next);
+    if (err == ERR_OK && w->generation != 0) {
+        uint64_t now = generation_of_file(engine_file_number(e));
+
+        atomic_store_explicit(&e->withdrawn_generation, now, memory_order_release);
+    }
+    return err;
+}
+
+enum err engine_purge_withdraw(struct engine *e, struct str key, struct purge_withdrawn *out,
+                               struct errinfo *ei)
+{
+    struct withdrawal w = {.key = key};
+    const struct purge_item *found;
+    struct purge_list *list;
+    enum err err = flush_admit(e, ei);
+
+    if (err != ERR_OK)
+        return err;
+    engine_maintain_lock_all(e);
+    list = purges_get(e);
+    found = purge_list_find(list, key);
+    if (found == NULL) {
+        err = errinfo_set(ei, ERR_NOT_FOUND, 0, "no such purge");
+    } else {
+        w.generation = found->generation;
+        w.result.file_count = found->file_count;
+        err = withdraw(e, &w, ei);
+    }
+    engine_maintain_unlock_all(e);
+    purge_list_unref(list);
+    if (err == ERR_OK)
+        *out = w.result;
+    return err;
+}
+
+enum err engine_purges(struct engine *e, struct arena *arena, struct str **out, size_t *count,
+                       struct errinfo *ei)
+{
+    struct purge_list *list = purges_get(e);
+    size_t n = list == NULL ? 0 : list->count;
+    struct str *keys = ARENA_ARRAY(arena, n + 1, struct str);
+
+    for (size_t i = 0; keys != NULL && i < n; i++) {
+        keys[i] = list->items[i].key;
+        keys[i].data = arena_memdup0(arena, keys[i].data, keys[i].size);
+        if (keys[i].data == NULL)
+            keys = NULL;
+    }
+    purge_list_unref(list);
+    if (keys == NULL)
+        return arena_error(arena, ei);
+    *out = keys;
+    *count = n;
+    return ERR_OK;
+}
