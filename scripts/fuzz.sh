@@ -3,10 +3,14 @@
 #
 # A finding is kept as build/fuzz/findings/TARGET-*; add it to tests/fuzz/corpus/TARGET together with
 # the fix, where it runs as a plain test ever after.
+#
+# FUZZ_SEED makes a run repeat itself: it begins at the corpus of the repository alone, with that
+# seed. Without it every run is another, and begins with what earlier ones have found too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=$1
 shift
+seed=${FUZZ_SEED:-0} # libFuzzer takes 0 as "any"
 
 scripts/build.sh fuzz fuzz-targets
 mkdir -p build/fuzz/findings
@@ -18,9 +22,13 @@ targets=("${@/#/build/fuzz/fuzz/}")
 for target in "${targets[@]}"; do
     name=$(basename "$target")
     work=build/fuzz/inputs/$name # new inputs; the corpus in the repository stays as it is
+    if [ "$seed" != 0 ]; then
+        work=build/fuzz/inputs/seeded/$name
+        rm -rf "$work"
+    fi
     mkdir -p "$work" "tests/fuzz/corpus/$name"
     echo "fuzz: $name, $seconds s"
-    "build/fuzz/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    "build/fuzz/fuzz/$name" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$name-" \
         "$work" "tests/fuzz/corpus/$name" 2>&1 | grep -v '^stat::peak\|^stat::slow\|^$' || {
         echo "fuzz: $name failed; see build/fuzz/findings" >&2

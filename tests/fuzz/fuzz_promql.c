@@ -37,6 +37,23 @@ static bool prints_refused_text(const char *text)
     return strstr(text, "[0s") != NULL || strstr(text, ", )") != NULL;
 }
 
+/* `offset ++5 + 3` prints without its first sign, as in Prometheus, and is read again as an offset
+ * of 5 with 3 added to the samples: another query, or one that is refused. Whether some offset of
+ * `text` begins with a number that an operator follows. */
+static bool prints_offset_that_ends_early(const char *text)
+{
+    static const char word[] = " offset ";
+
+    while ((text = strstr(text, word)) != NULL) {
+        text += sizeof word - 1;
+        text += strspn(text, "-");
+        text += strspn(text, "0123456789.abcdefghijklmnopqrstuvwxyzINF");
+        if (text[0] == ' ' && text[1] != '\0' && strchr("+-*/%^", text[1]) != NULL)
+            return true;
+    }
+    return false;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct budget budget;
@@ -48,13 +65,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&arena, &budget);
     once = print((struct str){(const char *)data, size}, &arena, &pretty);
     if (once != NULL) {
+        bool may_differ = prints_offset_that_ends_early(once);
+
         twice = print(str_from(once), &arena, &again);
         /* The second round may run out of what the first has left of the budget. */
-        if (twice != NULL ? strcmp(once, twice) != 0
-                          : !prints_refused_text(once) && budget_used(&budget) < 32U << 20)
+        if (!may_differ &&
+            (twice != NULL ? strcmp(once, twice) != 0
+                           : !prints_refused_text(once) && budget_used(&budget) < 32U << 20))
             abort();
         twice = pretty.size > 0 && pretty.size < 1U << 20 ? print(pretty, &arena, &again) : NULL;
-        if (twice != NULL && strcmp(once, twice) != 0)
+        if (!may_differ && twice != NULL && strcmp(once, twice) != 0)
             abort();
     }
     arena_done(&arena);
