@@ -11,6 +11,12 @@ cd "$(dirname "$0")/.."
 seconds=$1
 shift
 seed=${FUZZ_SEED:-0} # libFuzzer takes 0 as "any"
+repeat=()
+same_addresses=() # where the machine lets us: what libFuzzer does follows from addresses too
+if [ "$seed" != 0 ]; then
+    repeat=(-seed="$seed" -reload=0)
+    ! setarch -R true 2>/dev/null || same_addresses=(setarch -R)
+fi
 
 scripts/build.sh fuzz fuzz-targets
 mkdir -p build/fuzz/findings
@@ -22,13 +28,14 @@ targets=("${@/#/build/fuzz/fuzz/}")
 for target in "${targets[@]}"; do
     name=$(basename "$target")
     work=build/fuzz/inputs/$name # new inputs; the corpus in the repository stays as it is
-    if [ "$seed" != 0 ]; then
+    if [ "${#repeat[@]}" -gt 0 ]; then
         work=build/fuzz/inputs/seeded/$name
         rm -rf "$work"
     fi
     mkdir -p "$work" "tests/fuzz/corpus/$name"
     echo "fuzz: $name, $seconds s"
-    "build/fuzz/fuzz/$name" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    "${same_addresses[@]}" "build/fuzz/fuzz/$name" "${repeat[@]}" \
+        -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$name-" \
         "$work" "tests/fuzz/corpus/$name" 2>&1 | grep -v '^stat::peak\|^stat::slow\|^$' || {
         echo "fuzz: $name failed; see build/fuzz/findings" >&2
