@@ -28,16 +28,22 @@ targets=("${@/#/build/fuzz/fuzz/}")
 for target in "${targets[@]}"; do
     name=$(basename "$target")
     work=build/fuzz/inputs/$name # new inputs; the corpus in the repository stays as it is
+    corpus=tests/fuzz/corpus/$name
+    mkdir -p "$corpus"
+    inputs=("$corpus")
     if [ "${#repeat[@]}" -gt 0 ]; then
         work=build/fuzz/inputs/seeded/$name
         rm -rf "$work"
+        # In an order of our own: a folder's is the file system's.
+        inputs=(-seed_inputs="$(find "$corpus" -type f | LC_ALL=C sort | paste -sd,)")
     fi
-    mkdir -p "$work" "tests/fuzz/corpus/$name"
+    mkdir -p "$work"
     echo "fuzz: $name, $seconds s"
     "${same_addresses[@]}" "build/fuzz/fuzz/$name" "${repeat[@]}" \
         -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 -verbosity=0 -artifact_prefix="build/fuzz/findings/$name-" \
-        "$work" "tests/fuzz/corpus/$name" 2>&1 | grep -v '^stat::peak\|^stat::slow\|^$' || {
+        "$work" "${inputs[@]}" 2>&1 |
+        sed '/^###### Recommended/,/^###### End/d; /^stat::peak/d; /^stat::slow/d; /^$/d' || {
         echo "fuzz: $name failed; see build/fuzz/findings" >&2
         exit 1
     }
