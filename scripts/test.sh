@@ -17,7 +17,7 @@ step "release build"
 scripts/build.sh release
 step "development build, warnings are errors"
 scripts/build.sh dev
-step "fuzz targets, ${FUZZ_SECONDS:-15} s each"
-FUZZ_SEED=${FUZZ_SEED:-1} scripts/fuzz.sh "${FUZZ_SECONDS:-15}"
+step "fuzz targets, ${FUZZ_SECONDS:-8} s each"
+FUZZ_SEED=${FUZZ_SEED:-1} scripts/fuzz.sh "${FUZZ_SECONDS:-8}"
 step "tests"
 scripts/ctest.sh dev
