@@ -5,7 +5,6 @@
  * Exit code 0: done; 1: some files are damaged and were left out; 2: wrong use, or it could not be
  * done.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,83 +15,36 @@
 
 enum { LIMIT_DEFAULT = 20, LIMIT_MAX = 1000000000 };
 
-static void usage(FILE *f)
-{
-    fputs(
-        "usage: rimtool analyze [options] DIRECTORY\n"
-        "Says what a data directory that no server uses, or a snapshot, holds: series, samples,\n"
-        "bytes by metric and label, codecs, churn. Changes nothing.\n\n"
-        "  --limit N      lines of each list (20)\n"
-        "  --label NAME   pairs of this label only; may be repeated\n"
-        "  --from TIME    chunks that reach into the time from here on: Unix seconds or RFC 3339\n"
-        "  --to TIME      up to here\n"
-        "  --no-codecs    do not look into the data: only indexes and directories are read\n"
-        "  --json         one JSON object\n",
-        f);
-}
-
-static int bad_value(const char *name, const char *text)
-{
-    fprintf(stderr, "rimtool analyze: bad value \"%s\" for --%s\n", text, name);
-    return 2;
-}
-
-static int option_apply(struct analyze_options *o, int id, const char *text)
-{
-    switch (id) {
-    case 'n':
-        return tool_number_parse(text, 1, LIMIT_MAX, &o->limit) ? -1 : bad_value("limit", text);
-    case 'l':
-        if (o->label_count == ANALYZE_LABELS_MAX)
-            return bad_value("label", text);
-        o->labels[o->label_count++] = str_from(text);
-        return -1;
-    case 'a':
-        return time_parse(str_from(text), &o->min_time_ms, NULL) == ERR_OK
-                   ? -1
-                   : bad_value("from", text);
-    case 'b':
-        return time_parse(str_from(text), &o->max_time_ms, NULL) == ERR_OK ? -1
-                                                                           : bad_value("to", text);
-    case 'c':
-        o->no_codecs = true;
-        return -1;
-    case 'j':
-        o->json = true;
-        return -1;
-    case 'h':
-        usage(stdout);
-        return 0;
-    default:
-        return 2; /* getopt has said why */
-    }
-}
+static const char usage[] =
+    "usage: rimtool analyze [options] DIRECTORY\n"
+    "Says what a data directory that no server uses, or a snapshot, holds: series, samples,\n"
+    "bytes by metric and label, codecs, churn. Changes nothing.\n\n"
+    "  --limit N      lines of each list (20)\n"
+    "  --label NAME   pairs of this label only; may be repeated\n"
+    "  --from TIME    chunks that reach into the time from here on: Unix seconds or RFC 3339\n"
+    "  --to TIME      up to here\n"
+    "  --no-codecs    do not look into the data: only indexes and directories are read\n"
+    "  --json         one JSON object\n";
 
 static int options_parse(int argc, char **argv, struct analyze_options *o)
 {
-    static const struct option long_options[] = {
-        {"limit", required_argument, NULL, 'n'}, {"label", required_argument, NULL, 'l'},
-        {"from", required_argument, NULL, 'a'},  {"to", required_argument, NULL, 'b'},
-        {"no-codecs", no_argument, NULL, 'c'},   {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0}};
-    int id;
+    const struct tool_option options[] = {
+        {.name = "limit", .whole = &o->limit, .low = 1, .high = LIMIT_MAX},
+        {.name = "label", .texts = &o->labels},
+        {.name = "from", .time_ms = &o->min_time_ms},
+        {.name = "to", .time_ms = &o->max_time_ms},
+        {.name = "no-codecs", .flag = &o->no_codecs},
+        {.name = "json", .flag = &o->json},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1, 1};
+    int operands, code;
 
     *o = (struct analyze_options){
         .limit = LIMIT_DEFAULT, .min_time_ms = TIME_MIN_MS, .max_time_ms = TIME_MAX_MS};
-    optind = 1;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        int code = option_apply(o, id, optarg);
-
-        if (code >= 0)
-            return code;
-    }
-    if (optind + 1 != argc) {
-        usage(stderr);
-        return 2;
-    }
-    o->dir = argv[optind];
-    return -1;
+    code = tool_options_parse(&command, argc, argv, &operands);
+    if (code < 0)
+        o->dir = argv[operands];
+    return code;
 }
 
 static void damaged(void *ctx, const struct inspect_finding *f)

@@ -236,11 +236,11 @@ static bool label_wanted(const struct counter *c, struct str name)
 {
     if (str_equal(name, LABEL_METRIC_NAME))
         return false;
-    for (size_t i = 0; i < c->o->label_count; i++) {
-        if (str_equal(c->o->labels[i], name))
+    for (size_t i = 0; i < c->o->labels.count; i++) {
+        if (str_equal(str_from(c->o->labels.items[i]), name))
             return true;
     }
-    return c->o->label_count == 0;
+    return c->o->labels.count == 0;
 }
 
 static bool labels_add(struct counter *c, const struct labels *labels, const struct tally *t)

@@ -13,9 +13,9 @@
 #include "base/bytes.h"
 #include "engine/codec.h"
 #include "engine/inspect.h"
+#include "tools/options_internal.h"
 
 enum {
-    ANALYZE_LABELS_MAX = 64, /* of --label */
     CODEC_COUNT = CODEC_SPLIT + 1,
     CHUNK_CLASS_COUNT = 11,
 };
@@ -23,9 +23,8 @@ enum {
 
 struct analyze_options {
     const char *dir;
-    uint64_t limit; /* lines of each list */
-    struct str labels[ANALYZE_LABELS_MAX];
-    size_t label_count; /* 0: pairs of all labels */
+    uint64_t limit;           /* lines of each list */
+    struct tool_texts labels; /* none: pairs of all labels */
     int64_t min_time_ms, max_time_ms;
     bool json, no_codecs;
 };

@@ -26,21 +26,6 @@ void data_dir_failure_print(const char *verb, const struct errinfo *ei)
             ei->code == ERR_LOCKED ? "; stop the server, or look at a snapshot or a copy" : "");
 }
 
-bool tool_number_parse(const char *text, uint64_t low, uint64_t high, uint64_t *out)
-{
-    char *end = NULL;
-    unsigned long long v;
-
-    if (*text < '0' || *text > '9')
-        return false;
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (errno != 0 || *end != '\0' || v < low || v > high)
-        return false;
-    *out = v;
-    return true;
-}
-
 bool tool_output(const char *verb, const struct byte_writer *w)
 {
     if (w->failed) {

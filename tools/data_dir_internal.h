@@ -14,8 +14,6 @@
 MUST_USE enum err data_dir_open(const char *dir, struct fs **out, struct errinfo *ei);
 /* Why `rimtool VERB` could not read its directory, and what helps against a lock. */
 void data_dir_failure_print(const char *verb, const struct errinfo *ei);
-/* A whole number within [low, high]; false for anything else. */
-bool tool_number_parse(const char *text, uint64_t low, uint64_t high, uint64_t *out);
 /* Writes everything to standard output; false, and a message, when that fails. */
 bool tool_output(const char *verb, const struct byte_writer *w);
 

@@ -9,7 +9,6 @@
  * The last line, "# EOF", is only written when everything before it is complete.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,18 +24,17 @@
 #include "tools/data_dir_internal.h"
 #include "tools/histogram_lines_internal.h"
 #include "tools/openmetrics_internal.h"
+#include "tools/options_internal.h"
 #include "tools/tools_internal.h"
 
 enum {
-    MATCH_MAX = 64,
     READ_BUDGET_MB = 128, /* of decoded samples */
     FLUSH_BYTES = 1 << 20,
 };
 
 struct dump_options {
     const char *dir;
-    const char *matches[MATCH_MAX];
-    size_t match_count;
+    struct tool_texts matches;
     int64_t min_time_ms, max_time_ms;
     uint64_t memory_mb;
     const char *histograms; /* path; NULL: they are only counted */
@@ -50,8 +48,8 @@ struct dump {
     struct arena arena; /* selectors, names of metrics */
     struct budget read_budget;
     struct arena read_arena; /* of one batch */
-    struct matcher_set sets[MATCH_MAX];
-    struct matcher *owned[MATCH_MAX];
+    struct matcher_set sets[TOOL_TEXTS_MAX];
+    struct matcher *owned[TOOL_TEXTS_MAX];
     size_t set_count;
     int64_t min_time_ms, max_time_ms; /* of what there is, within the options */
     size_t batch;                     /* series read at once */
@@ -64,87 +62,52 @@ struct dump {
 
 /* ---- options ---- */
 
-static void usage(FILE *f)
-{
-    fputs(
-        "usage: rimtool dump [options] DIRECTORY\n"
-        "Writes the samples of a data directory that no server uses, or of a snapshot, as\n"
-        "OpenMetrics text to standard output. Changes nothing in the directory. Exit code 1 when\n"
-        "something could not be read or written; the text then ends without # EOF, or files were\n"
-        "damaged from the start on, and the message says so.\n\n"
-        "  --match SELECTOR   only series that match, e.g. '{job=\"node\"}'; may be repeated\n"
-        "  --min-time TIME    from this time on: Unix seconds or RFC 3339\n"
-        "  --max-time TIME    up to this time\n"
-        "  --memory MB        for samples on their way (128)\n"
-        "  --skip-damaged     leave out series that cannot be read and name them, go on\n"
-        "  --histograms FILE  write native histograms there, as lines of JSON\n"
-        "  --stale            write staleness markers, as NaN (they are left out otherwise)\n",
-        f);
-}
-
-static int bad_value(const char *name, const char *text)
-{
-    fprintf(stderr, "rimtool dump: bad value \"%s\" for --%s\n", text, name);
-    return 2;
-}
+static const char usage[] =
+    "usage: rimtool dump [options] DIRECTORY\n"
+    "Writes the samples of a data directory that no server uses, or of a snapshot, as\n"
+    "OpenMetrics text to standard output. Changes nothing in the directory. Exit code 1 when\n"
+    "something could not be read or written; the text then ends without # EOF, or files were\n"
+    "damaged from the start on, and the message says so.\n\n"
+    "  --match SELECTOR   only series that match, e.g. '{job=\"node\"}'; may be repeated\n"
+    "  --min-time TIME    from this time on: Unix seconds or RFC 3339\n"
+    "  --max-time TIME    up to this time\n"
+    "  --memory MB        for samples on their way (128)\n"
+    "  --skip-damaged     leave out series that cannot be read and name them, go on\n"
+    "  --histograms FILE  write native histograms there, as lines of JSON\n"
+    "  --stale            write staleness markers, as NaN (they are left out otherwise)\n";
 
 static int options_parse(int argc, char **argv, struct dump_options *o)
 {
-    static const struct option long_options[] = {{"match", required_argument, NULL, 'm'},
-                                                 {"min-time", required_argument, NULL, 'a'},
-                                                 {"max-time", required_argument, NULL, 'b'},
-                                                 {"memory", required_argument, NULL, 'r'},
-                                                 {"stale", no_argument, NULL, 's'},
-                                                 {"skip-damaged", no_argument, NULL, 'k'},
-                                                 {"histograms", required_argument, NULL, 'n'},
-                                                 {"help", no_argument, NULL, 'h'},
-                                                 {NULL, 0, NULL, 0}};
-    int id;
+    const struct tool_option options[] = {
+        {.name = "match", .texts = &o->matches},
+        {.name = "min-time", .time_ms = &o->min_time_ms},
+        {.name = "max-time", .time_ms = &o->max_time_ms},
+        {.name = "memory", .whole = &o->memory_mb, .low = 1, .high = 1 << 20},
+        {.name = "stale", .flag = &o->stale},
+        {.name = "skip-damaged", .flag = &o->skip_damaged},
+        {.name = "histograms", .text = &o->histograms},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1, 1};
+    int operands, code;
 
     *o = (struct dump_options){
         .min_time_ms = TIME_MIN_MS, .max_time_ms = TIME_MAX_MS, .memory_mb = READ_BUDGET_MB};
-    optind = 1;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        if (id == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        if (id == '?')
-            return 2; /* getopt has said why */
-        o->stale |= id == 's';
-        o->skip_damaged |= id == 'k';
-        if (id == 'n')
-            o->histograms = optarg;
-        if (id == 'm' && o->match_count == MATCH_MAX)
-            return bad_value("match", optarg);
-        if (id == 'm')
-            o->matches[o->match_count++] = optarg;
-        if (id == 'a' && time_parse(str_from(optarg), &o->min_time_ms, NULL) != ERR_OK)
-            return bad_value("min-time", optarg);
-        if (id == 'b' && time_parse(str_from(optarg), &o->max_time_ms, NULL) != ERR_OK)
-            return bad_value("max-time", optarg);
-        if (id == 'r' && !tool_number_parse(optarg, 1, 1 << 20, &o->memory_mb))
-            return bad_value("memory", optarg);
-    }
-    if (optind + 1 != argc) {
-        usage(stderr);
-        return 2;
-    }
-    o->dir = argv[optind];
-    return -1;
+    code = tool_options_parse(&command, argc, argv, &operands);
+    if (code < 0)
+        o->dir = argv[operands];
+    return code;
 }
 
 static enum err selectors_parse(struct dump *d)
 {
-    for (size_t i = 0; i < d->o->match_count; i++) {
+    for (size_t i = 0; i < d->o->matches.count; i++) {
         struct matcher *matchers = NULL;
         size_t count = 0;
-        enum err e =
-            promql_parse_selector(str_from(d->o->matches[i]), &d->arena, &matchers, &count, d->ei);
+        enum err e = promql_parse_selector(str_from(d->o->matches.items[i]), &d->arena, &matchers,
+                                           &count, d->ei);
 
         if (e != ERR_OK) {
-            errinfo_prefix(d->ei, "--match %s", d->o->matches[i]);
+            errinfo_prefix(d->ei, "--match %s", d->o->matches.items[i]);
             return e;
         }
         d->owned[d->set_count] = matchers;

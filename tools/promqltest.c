@@ -6,7 +6,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "base/thread.h"
 #include "tools/data_dir_internal.h"
+#include "tools/options_internal.h"
 #include "tools/promqltest_internal.h"
 #include "tools/tools_internal.h"
 
@@ -31,17 +31,13 @@ struct options {
     struct thread_pool *helpers;
 };
 
-static void usage(FILE *f)
-{
-    fputs(
-        "usage: rimtool promqltest [--experimental] [--aged] [--threads N] PATH...\n"
-        "Runs scripts in Prometheus's test language; a folder stands for its *.test files.\n\n"
-        "  --experimental   enable every experimental part of the language\n"
-        "  --aged           run every query also on a second store, whose samples are sealed,\n"
-        "                   flushed and merged: the same answer to the last bit\n"
-        "  --threads N      run every query also with N threads: the same answer to the last bit\n",
-        f);
-}
+static const char usage[] =
+    "usage: rimtool promqltest [--experimental] [--aged] [--threads N] PATH...\n"
+    "Runs scripts in Prometheus's test language; a folder stands for its *.test files.\n\n"
+    "  --experimental   enable every experimental part of the language\n"
+    "  --aged           run every query also on a second store, whose samples are sealed,\n"
+    "                   flushed and merged: the same answer to the last bit\n"
+    "  --threads N      run every query also with N threads: the same answer to the last bit\n";
 
 static void tell(const struct errinfo *ei)
 {
@@ -240,56 +236,30 @@ static void run_path(const char *path, const struct options *options, struct tot
         run_file(path, options, totals);
 }
 
-/* -1: go on; else the exit code. */
-static int options_parse(int argc, char **argv, struct options *o)
-{
-    static const struct option long_options[] = {{"experimental", no_argument, NULL, 'e'},
-                                                 {"aged", no_argument, NULL, 'a'},
-                                                 {"threads", required_argument, NULL, 't'},
-                                                 {"help", no_argument, NULL, 'h'},
-                                                 {NULL, 0, NULL, 0}};
-    int id;
-
-    optind = 1;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        if (id == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        if (id == '?')
-            return 2; /* getopt has said why */
-        o->experimental |= id == 'e';
-        o->aged |= id == 'a';
-        if (id == 't' && !tool_number_parse(optarg, 1, THREADS_MAX, &o->thread_count)) {
-            fprintf(stderr, "rimtool promqltest: bad value \"%s\" for --threads\n", optarg);
-            return 2;
-        }
-    }
-    if (optind < argc)
-        return -1;
-    usage(stderr);
-    return 2;
-}
-
 int tool_promqltest(int argc, char **argv)
 {
-    struct options options = {.experimental = false};
+    struct options o = {.experimental = false};
+    const struct tool_option options[] = {
+        {.name = "experimental", .flag = &o.experimental},
+        {.name = "aged", .flag = &o.aged},
+        {.name = "threads", .whole = &o.thread_count, .low = 1, .high = THREADS_MAX},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1,
+                                         TOOL_OPERANDS_ANY};
     struct totals totals = {0};
     struct errinfo ei = {0};
-    int code = options_parse(argc, argv, &options);
+    int first, code = tool_options_parse(&command, argc, argv, &first);
 
     if (code >= 0)
         return code;
-    if (options.thread_count > 1 &&
-        thread_pool_new("promqltest", (uint32_t)options.thread_count - 1, HELPER_QUEUE_LIMIT,
-                        &options.helpers, &ei) != ERR_OK) {
+    if (o.thread_count > 1 && thread_pool_new("promqltest", (uint32_t)o.thread_count - 1,
+                                              HELPER_QUEUE_LIMIT, &o.helpers, &ei) != ERR_OK) {
         tell(&ei);
         return 2;
     }
-    for (int i = optind; i < argc; i++)
-        run_path(argv[i], &options, &totals);
-    thread_pool_free(options.helpers);
+    for (int i = first; i < argc; i++)
+        run_path(argv[i], &o, &totals);
+    thread_pool_free(o.helpers);
     printf("%zu passed, %zu failed, %zu skipped\n", totals.passed, totals.failed, totals.skipped);
     if (totals.broken)
         return 2;

@@ -2,7 +2,6 @@
  * `rimtool rules check`: drop rules of files, offline, and what they make of series.
  */
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "api/rule_book.h"
 #include "base/json.h"
 #include "promql/ast.h"
+#include "tools/options_internal.h"
 #include "tools/rules_internal.h"
 
 struct check_options {
@@ -18,16 +18,13 @@ struct check_options {
     bool is_list;
 };
 
-static void usage(FILE *f)
-{
-    fputs("usage: rimtool rules check [--list] [--series FILE] FILE...\n"
-          "Checks configuration files, the drop rules and all else, or with --list files as\n"
-          "`rules add` takes them. Exit code 1 with line, column and reason when something is\n"
-          "wrong, 2 when a file cannot be read.\n\n"
-          "  --list         a file is a rule or a list of rules, or has the section drop_rules\n"
-          "  --series FILE  a series a line, such as up{job=\"a\"}: prints what becomes of each\n",
-          f);
-}
+static const char usage[] =
+    "usage: rimtool rules check [--list] [--series FILE] FILE...\n"
+    "Checks configuration files, the drop rules and all else, or with --list files as\n"
+    "`rules add` takes them. Exit code 1 with line, column and reason when something is\n"
+    "wrong, 2 when a file cannot be read.\n\n"
+    "  --list         a file is a rule or a list of rules, or has the section drop_rules\n"
+    "  --series FILE  a series a line, such as up{job=\"a\"}: prints what becomes of each\n";
 
 bool rules_file_read(const char *path, struct byte_writer *out)
 {
@@ -195,26 +192,14 @@ static int check_all(const struct check_options *o, int argc, char **argv)
 
 int rules_check(int argc, char **argv)
 {
-    static const struct option names[] = {{"list", no_argument, NULL, 'l'},
-                                          {"series", required_argument, NULL, 's'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     struct check_options o = {NULL, false};
-    bool ok = true;
+    const struct tool_option options[] = {
+        {.name = "list", .flag = &o.is_list},
+        {.name = "series", .text = &o.series},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1,
+                                         TOOL_OPERANDS_ANY};
+    int first, code = tool_options_parse(&command, argc, argv, &first);
 
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    for (int c; ok && (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
-        if (c == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        ok = c == 'l' || c == 's';
-        o.is_list |= c == 'l';
-        if (c == 's')
-            o.series = optarg;
-    }
-    if (ok && optind < argc)
-        return check_all(&o, argc - optind, argv + optind);
-    usage(stderr);
-    return 2;
+    return code >= 0 ? code : check_all(&o, argc - first, argv + first);
 }

@@ -2,12 +2,12 @@
  * `rimtool rules preview`: what rules would drop, by a server's figures.
  */
 #include <curl/curl.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/options_internal.h"
 #include "tools/rules_internal.h"
 #include "tools/server_client_internal.h"
 
@@ -18,19 +18,15 @@ struct options {
     bool json;
 };
 
-static void usage(FILE *f)
-{
-    fputs(
-        "usage: rimtool rules preview [--url URL] [--limit N] [--json] FILE\n"
-        "What a rule, a list of rules or a whole configuration (- is standard input) would drop "
-        "in\n"
-        "a server: series, samples a second, bytes, and the recent queries that read it. Changes\n"
-        "nothing. Exit code 1 when the server refuses, 2 when it does not answer.\n\n"
-        "  --url URL  the server (http://127.0.0.1:9440)\n"
-        "  --limit N  rows of each list (20)\n"
-        "  --json     the server's answer\n",
-        f);
-}
+static const char usage[] =
+    "usage: rimtool rules preview [--url URL] [--limit N] [--json] FILE\n"
+    "What a rule, a list of rules or a whole configuration (- is standard input) would drop "
+    "in\n"
+    "a server: series, samples a second, bytes, and the recent queries that read it. Changes\n"
+    "nothing. Exit code 1 when the server refuses, 2 when it does not answer.\n\n"
+    "  --url URL  the server (http://127.0.0.1:9440)\n"
+    "  --limit N  rows of each list (20)\n"
+    "  --json     the server's answer\n";
 
 /* ---- the answer as text ---- */
 
@@ -126,30 +122,18 @@ out:
 
 int rules_preview(int argc, char **argv)
 {
-    static const struct option names[] = {{"url", required_argument, NULL, 'u'},
-                                          {"limit", required_argument, NULL, 'l'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     struct options o = {.url = SERVER_URL_DEFAULT, .limit = "20"};
-    bool ok = true;
+    const struct tool_option options[] = {
+        {.name = "url", .text = &o.url},
+        {.name = "limit", .text = &o.limit},
+        {.name = "json", .flag = &o.json},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1, 1};
+    int operands, code = tool_options_parse(&command, argc, argv, &operands);
 
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    for (int c; ok && (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
-        if (c == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        ok = c == 'u' || c == 'l' || c == 'j';
-        o.json |= c == 'j';
-        o.url = c == 'u' ? optarg : o.url;
-        o.limit = c == 'l' ? optarg : o.limit;
-    }
-    if (!ok || optind + 1 != argc) {
-        usage(stderr);
-        return 2;
-    }
-    o.file = argv[optind];
+    if (code >= 0)
+        return code;
+    o.file = argv[operands];
     (void)curl_global_init(CURL_GLOBAL_DEFAULT); /* a failure shows at the call */
     return preview(&o);
 }

@@ -3,13 +3,13 @@
  * --web.enable-admin-api.
  */
 #include <curl/curl.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "tools/options_internal.h"
 #include "tools/rules_internal.h"
 #include "tools/server_client_internal.h"
 
@@ -20,19 +20,16 @@ struct server_options {
     bool json;
 };
 
-static void usage(FILE *f)
-{
-    fputs("usage: rimtool rules list [--url URL] [--json]\n"
-          "       rimtool rules add [--url URL] FILE...      (- is standard input)\n"
-          "       rimtool rules remove [--url URL] NAME...\n"
-          "The drop rules of a server that was started with --web.enable-admin-api. add takes a\n"
-          "rule, a list of them, or a configuration with the section drop_rules, in JSON or YAML;\n"
-          "a rule with a name that is known replaces that.\n"
-          "Exit code 1 when the server refuses, 2 when it does not answer.\n\n"
-          "  --url URL  the server (http://127.0.0.1:9440)\n"
-          "  --json     the list as JSON\n",
-          f);
-}
+static const char usage[] =
+    "usage: rimtool rules list [--url URL] [--json]\n"
+    "       rimtool rules add [--url URL] FILE...      (- is standard input)\n"
+    "       rimtool rules remove [--url URL] NAME...\n"
+    "The drop rules of a server that was started with --web.enable-admin-api. add takes a\n"
+    "rule, a list of them, or a configuration with the section drop_rules, in JSON or YAML;\n"
+    "a rule with a name that is known replaces that.\n"
+    "Exit code 1 when the server refuses, 2 when it does not answer.\n\n"
+    "  --url URL  the server (http://127.0.0.1:9440)\n"
+    "  --json     the list as JSON\n";
 
 /* `data` of the server's answer in *out; 0, or the exit code with the reason printed. */
 static int call(const struct server_options *o, const char *method, const char *path,
@@ -172,31 +169,20 @@ static int remove_rules(const struct server_options *o, int argc, char **argv)
 static int run(int argc, char **argv, bool wants_arguments,
                int (*verb)(const struct server_options *o, int argc, char **argv))
 {
-    static const struct option names[] = {{"url", required_argument, NULL, 'u'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     struct server_options o = {SERVER_URL_DEFAULT, false};
-    bool ok = true;
-    int code;
+    const struct tool_option options[] = {
+        {.name = "url", .text = &o.url},
+        {.name = "json", .flag = &o.json},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0],
+                                         wants_arguments ? 1 : 0,
+                                         wants_arguments ? TOOL_OPERANDS_ANY : 0};
+    int first, code = tool_options_parse(&command, argc, argv, &first);
 
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    for (int c; ok && (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
-        if (c == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        ok = c == 'u' || c == 'j';
-        o.json |= c == 'j';
-        if (c == 'u')
-            o.url = optarg;
-    }
-    if (!ok || (optind < argc) != wants_arguments) {
-        usage(stderr);
-        return 2;
-    }
+    if (code >= 0)
+        return code;
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    code = verb(&o, argc - optind, argv + optind);
+    code = verb(&o, argc - first, argv + first);
     curl_global_cleanup();
     return code;
 }

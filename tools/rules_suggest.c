@@ -7,7 +7,6 @@
  * as a query.
  */
 #include <curl/curl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,18 +15,18 @@
 
 #include "base/clock.h"
 #include "promql/ast.h"
+#include "tools/options_internal.h"
 #include "tools/rules_internal.h"
 #include "tools/rules_suggest_internal.h"
 #include "tools/server_client_internal.h"
 #include "tools/used_names_internal.h"
 
-enum { DIRS_MAX = 64, METRICS_MAX = 100000, DAY_S = 86400 };
+enum { METRICS_MAX = 100000, DAY_S = 86400 };
 
 struct options {
     const char *url, *unused_for;
     int64_t unused_ms;
-    const char *dashboards[DIRS_MAX], *rules[DIRS_MAX];
-    size_t dashboards_count, rules_count;
+    struct tool_texts dashboards, rules;
     bool json, quiet;
 };
 
@@ -41,76 +40,40 @@ struct run {
     struct errinfo ei;
 };
 
-static void usage(FILE *f)
-{
-    fputs(
-        "usage: rimtool rules suggest [options]\n"
-        "Prints rules that drop the metrics which nobody reads, most expensive first, as they may\n"
-        "stand in the configuration: for review, nothing is changed.\n\n"
-        "  --url URL          the server (http://127.0.0.1:9440)\n"
-        "  --unused-for TIME  metrics that were not queried for so long (30d)\n"
-        "  --dashboards DIR   what the Grafana dashboards (*.json) below DIR read counts as read;\n"
-        "                     may be repeated\n"
-        "  --rules DIR        the same for rule files (*.yml, *.yaml)\n"
-        "  --json             one object with the metrics and figures\n"
-        "  --quiet            no warnings about expressions that say too little\n\n"
-        "Exit code 1 when the server refuses, 2 when it or a file could not be read.\n",
-        f);
-}
+static const char usage[] =
+    "usage: rimtool rules suggest [options]\n"
+    "Prints rules that drop the metrics which nobody reads, most expensive first, as they may\n"
+    "stand in the configuration: for review, nothing is changed.\n\n"
+    "  --url URL          the server (http://127.0.0.1:9440)\n"
+    "  --unused-for TIME  metrics that were not queried for so long (30d)\n"
+    "  --dashboards DIR   what the Grafana dashboards (*.json) below DIR read counts as read;\n"
+    "                     may be repeated\n"
+    "  --rules DIR        the same for rule files (*.yml, *.yaml)\n"
+    "  --json             one object with the metrics and figures\n"
+    "  --quiet            no warnings about expressions that say too little\n\n"
+    "Exit code 1 when the server refuses, 2 when it or a file could not be read.\n";
 
 /* ---- options ---- */
-
-static bool dir_add(const char **dirs, size_t *count, const char *dir)
-{
-    if (*count == DIRS_MAX)
-        return false;
-    dirs[(*count)++] = dir;
-    return true;
-}
 
 /* -1: go on; else the exit code. */
 static int options_read(struct options *o, int argc, char **argv)
 {
-    static const struct option names[] = {{"url", required_argument, NULL, 'u'},
-                                          {"unused-for", required_argument, NULL, 't'},
-                                          {"dashboards", required_argument, NULL, 'd'},
-                                          {"rules", required_argument, NULL, 'r'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"quiet", no_argument, NULL, 'q'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
-    bool ok = true;
+    const struct tool_option options[] = {
+        {.name = "url", .text = &o->url},
+        {.name = "unused-for", .text = &o->unused_for},
+        {.name = "dashboards", .texts = &o->dashboards},
+        {.name = "rules", .texts = &o->rules},
+        {.name = "json", .flag = &o->json},
+        {.name = "quiet", .flag = &o->quiet},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 0, 0};
+    int operands, code;
 
     *o = (struct options){.url = SERVER_URL_DEFAULT, .unused_for = "30d"};
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    for (int c; ok && (c = getopt_long(argc, argv, "h", names, NULL)) != -1;) {
-        if (c == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        if (c == 'u')
-            o->url = optarg;
-        else if (c == 't')
-            o->unused_for = optarg;
-        else if (c == 'd')
-            ok = dir_add(o->dashboards, &o->dashboards_count, optarg);
-        else if (c == 'r')
-            ok = dir_add(o->rules, &o->rules_count, optarg);
-        else if (c == 'j')
-            o->json = true;
-        else if (c == 'q')
-            o->quiet = true;
-        else
-            ok = false;
-    }
-    if (!ok || optind != argc) {
-        usage(stderr);
-        return 2;
-    }
-    if (promql_duration_parse(str_from(o->unused_for), &o->unused_ms, NULL) == ERR_OK)
-        return -1;
-    fprintf(stderr,
-            "rimtool rules suggest: bad value \"%s\" for --unused-for, a time such as 30d\n",
+    code = tool_options_parse(&command, argc, argv, &operands);
+    if (code >= 0 || promql_duration_parse(str_from(o->unused_for), &o->unused_ms, NULL) == ERR_OK)
+        return code;
+    fprintf(stderr, "%s: bad value \"%s\" for --unused-for, a time such as 30d\n", argv[0],
             o->unused_for);
     return 2;
 }
@@ -129,10 +92,10 @@ static enum err files_read(struct run *r)
 {
     enum err e = ERR_OK;
 
-    for (size_t i = 0; i < r->o->dashboards_count && e == ERR_OK; i++)
-        e = used_names_dashboards(&r->used, r->o->dashboards[i], &r->ei);
-    for (size_t i = 0; i < r->o->rules_count && e == ERR_OK; i++)
-        e = used_names_rules(&r->used, r->o->rules[i], &r->ei);
+    for (size_t i = 0; i < r->o->dashboards.count && e == ERR_OK; i++)
+        e = used_names_dashboards(&r->used, r->o->dashboards.items[i], &r->ei);
+    for (size_t i = 0; i < r->o->rules.count && e == ERR_OK; i++)
+        e = used_names_rules(&r->used, r->o->rules.items[i], &r->ei);
     return e;
 }
 

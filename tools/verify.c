@@ -5,13 +5,13 @@
  * Exit code 0: nothing is damaged (there may be notes); 1: something is; 2: wrong use, or it could
  * not be checked.
  */
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "base/json.h"
 #include "engine/inspect.h"
 #include "tools/data_dir_internal.h"
+#include "tools/options_internal.h"
 #include "tools/tools_internal.h"
 
 struct verify_options {
@@ -20,48 +20,29 @@ struct verify_options {
     bool json;
 };
 
-static void usage(FILE *f)
-{
-    fputs("usage: rimtool verify [options] DIRECTORY\n"
-          "Checks every byte of a data directory that no server uses, or of a snapshot. Changes\n"
-          "nothing. Exit code 1 when a file is damaged or missing, 2 when it cannot be checked,\n"
-          "such as one of a newer version.\n\n"
-          "  --threads N   files checked at once (as many as cores)\n"
-          "  --json        the result as one JSON object\n",
-          f);
-}
+static const char usage[] =
+    "usage: rimtool verify [options] DIRECTORY\n"
+    "Checks every byte of a data directory that no server uses, or of a snapshot. Changes\n"
+    "nothing. Exit code 1 when a file is damaged or missing, 2 when it cannot be checked,\n"
+    "such as one of a newer version.\n\n"
+    "  --threads N   files checked at once (as many as cores)\n"
+    "  --json        the result as one JSON object\n";
 
 /* -1: go on; else the exit code. */
 static int options_parse(int argc, char **argv, struct verify_options *o)
 {
-    static const struct option long_options[] = {{"threads", required_argument, NULL, 't'},
-                                                 {"json", no_argument, NULL, 'j'},
-                                                 {"help", no_argument, NULL, 'h'},
-                                                 {NULL, 0, NULL, 0}};
-    int id;
+    const struct tool_option options[] = {
+        {.name = "threads", .whole = &o->threads, .low = 1, .high = 1024},
+        {.name = "json", .flag = &o->json},
+    };
+    const struct tool_command command = {usage, options, sizeof options / sizeof options[0], 1, 1};
+    int operands, code;
 
     *o = (struct verify_options){.threads = 0};
-    optind = 1;
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): no threads yet */
-    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        if (id == 'h') {
-            usage(stdout);
-            return 0;
-        }
-        if (id == '?')
-            return 2; /* getopt has said why */
-        o->json |= id == 'j';
-        if (id == 't' && !tool_number_parse(optarg, 1, 1024, &o->threads)) {
-            fprintf(stderr, "rimtool verify: bad value \"%s\" for --threads\n", optarg);
-            return 2;
-        }
-    }
-    if (optind + 1 != argc) {
-        usage(stderr);
-        return 2;
-    }
-    o->dir = argv[optind];
-    return -1;
+    code = tool_options_parse(&command, argc, argv, &operands);
+    if (code < 0)
+        o->dir = argv[operands];
+    return code;
 }
 
 /* ---- output ---- */
