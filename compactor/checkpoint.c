@@ -128,6 +128,19 @@ static void states_read(struct compactor *c, const struct policy_moment *m)
     }
 }
 
+/* How far the slowest shard has flushed, for operators: it falls behind when flushes fail. */
+static void flushed_tell(struct compactor *c, int64_t now_ms)
+{
+    int64_t least_ms = INT64_MAX;
+
+    for (uint32_t i = 0; i < c->shard_count; i++) {
+        int64_t to_ms = policy_flushed_to_ms(&c->states[i], now_ms);
+
+        least_ms = to_ms < least_ms ? to_ms : least_ms;
+    }
+    metric_gauge_set(c->metrics.flushed_to, least_ms == INT64_MIN ? 0 : (double)least_ms / 1000);
+}
+
 /* ---- flush and split ---- */
 
 static void flush(struct compactor *c, uint32_t shard, int64_t until_ms)
@@ -293,6 +306,7 @@ bool checkpoint_step(struct compactor *c)
 
     moment_read(c, &m);
     states_read(c, &m);
+    flushed_tell(c, m.now_ms);
     if (!is_round && policy_seal_next(&c->settings, &m, c->states, &shard, &reason)) {
         c->seals_in_row++;
         seal(c, shard, reason);

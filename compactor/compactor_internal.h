@@ -85,6 +85,7 @@ struct compactor_metrics {
     struct metric_gauge *part_bytes_by_window[WINDOW_CLASS_COUNT];
     struct metric_gauge *sealed_files, *sealed_bytes, *late_files, *late_bytes, *series_bytes;
     struct metric_gauge *tombstones;
+    struct metric_gauge *flushed_to;
 };
 
 struct compactor {

@@ -58,6 +58,9 @@ static void register_flushes(struct compactor_metrics *s, struct metrics_registr
                                        "Samples that went from sealed files into parts.");
     s->flush_bytes =
         metrics_counter(m, "rimstone_flush_bytes_total", "", "Bytes of parts made by flushes.");
+    s->flushed_to = metrics_gauge(m, "rimstone_flushed_timestamp_seconds", "",
+                                  "Windows that end here or before are parts in every shard, but "
+                                  "for late samples.");
     s->flush_parts = metrics_counter(m, "rimstone_flush_parts_total", "", "Parts made by flushes.");
     s->splits = metrics_counter(m, "rimstone_late_splits_total", "",
                                 "Times the late files of a shard were split into parts.");

@@ -172,13 +172,18 @@ static int64_t closed_until(int64_t now_ms)
                                                         : now_ms - POLICY_WINDOW_CLOSED_MS;
 }
 
-int64_t policy_flush_border_ms(int64_t now_ms)
+static int64_t window_floor(int64_t t_ms)
 {
-    int64_t until_ms = closed_until(now_ms), behind = until_ms % WINDOW_MS;
+    int64_t behind = t_ms % WINDOW_MS;
 
     if (behind < 0)
         behind += WINDOW_MS;
-    return until_ms < INT64_MIN + behind ? INT64_MIN : until_ms - behind;
+    return t_ms < INT64_MIN + behind ? INT64_MIN : t_ms - behind;
+}
+
+int64_t policy_flush_border_ms(int64_t now_ms)
+{
+    return window_floor(closed_until(now_ms));
 }
 
 bool policy_flush_due(const struct policy_shard *shard, int64_t now_ms, int64_t *until_ms)
@@ -190,6 +195,17 @@ bool policy_flush_due(const struct policy_shard *shard, int64_t now_ms, int64_t 
         return true;
     return st->oldest_sealed_window_end_ms != INT64_MAX &&
            st->oldest_sealed_window_end_ms <= *until_ms;
+}
+
+int64_t policy_flushed_to_ms(const struct policy_shard *shard, int64_t now_ms)
+{
+    int64_t until_ms = 0, sealed_ms = shard->state.oldest_sealed_window_end_ms, to_ms;
+
+    if (!policy_flush_due(shard, now_ms, &until_ms))
+        return policy_flush_border_ms(now_ms);
+    to_ms = window_floor(shard->flushed_until_ms);
+    sealed_ms = sealed_ms < INT64_MIN + WINDOW_MS ? INT64_MIN : sealed_ms - WINDOW_MS;
+    return sealed_ms < to_ms ? sealed_ms : to_ms;
 }
 
 bool policy_split_due(const struct policy_settings *s, const struct seal_state *state,

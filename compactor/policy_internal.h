@@ -96,6 +96,10 @@ bool policy_flush_due(const struct policy_shard *shard, int64_t now_ms, int64_t 
  * it, and when a process starts. */
 int64_t policy_flush_border_ms(int64_t now_ms);
 
+/* What a shard has flushed: windows that end here or before are parts, but for samples that came
+ * late and, after a start, for what is still in memory. */
+int64_t policy_flushed_to_ms(const struct policy_shard *shard, int64_t now_ms);
+
 /* Whether late files should be split now: a sixth of the seal interval after the first was seen
  * (several seals then share the work), at once when they are large or when a merge waits for it. */
 bool policy_split_due(const struct policy_settings *s, const struct seal_state *state,

@@ -358,6 +358,25 @@ static void test_flush_border(void **state)
     CHECK(policy_flush_border_ms(INT64_MIN) == INT64_MIN);
 }
 
+/* What is told of a shard that has flushed up to a border, or not yet. */
+static void test_flushed_to(void **state)
+{
+    const int64_t window = INT64_C(2) * 3600 * 1000, grace = 600000, now = MERGE_KIT_START + grace;
+    struct policy_shard p = {.state = {.oldest_sealed_window_end_ms = INT64_MAX},
+                             .flushed_until_ms = MERGE_KIT_START - window + 1};
+
+    (void)state;
+    CHECK(policy_flushed_to_ms(&p, now) == MERGE_KIT_START); /* nothing that could be flushed */
+    p.state.sample_count = 1;
+    CHECK(policy_flushed_to_ms(&p, now) == MERGE_KIT_START - window);
+    CHECK(policy_flushed_to_ms(&p, now - 1) == MERGE_KIT_START - window);
+    p.flushed_until_ms = MERGE_KIT_START + 1;
+    CHECK(policy_flushed_to_ms(&p, now) == MERGE_KIT_START);
+    p.state.oldest_sealed_window_end_ms = MERGE_KIT_START - window; /* late, or a flush failed */
+    CHECK(policy_flushed_to_ms(&p, now) == MERGE_KIT_START - 2 * window);
+    CHECK(policy_flushed_to_ms(&p, INT64_MIN) == INT64_MIN); /* the data's clock, before any */
+}
+
 static void test_flushed_until(void **state)
 {
     struct seal_state st = {.oldest_sealed_window_end_ms = INT64_MAX};
@@ -509,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_interval),
         cmocka_unit_test(test_flush),
         cmocka_unit_test(test_flush_border),
+        cmocka_unit_test(test_flushed_to),
         cmocka_unit_test(test_flushed_until),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_backoff),
