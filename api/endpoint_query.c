@@ -11,9 +11,10 @@
 #include "api/http_internal.h"
 #include "api/json_internal.h"
 #include "base/assert.h"
+#include "compactor/compactor.h"
 #include "promql/histogram_text.h"
 
-enum { POINTS_MAX = 11000, ANNOTATIONS_MAX = 10 };
+enum { POINTS_MAX = 11000, ANNOTATIONS_MAX = 10, STORE_PATIENCE_MS = 2000, STORE_LOOK_MS = 50 };
 
 /* A query and its result, from the parameters to the last byte sent. */
 struct query_run {
@@ -475,6 +476,56 @@ static void note_usage(struct http_request *r, const struct promql_query *query)
                        query->start_ms - lookback_ms, query->end_ms);
 }
 
+static void param_stats(struct http_request *r, struct query_run *q, struct promql_query *query)
+{
+    struct str text = params_get(&r->params, "stats");
+    bool all = str_equal(text, STR_LITERAL("all"));
+
+    q->want_stats = text.size != 0;
+    query->wants_steps = all && r->server->options.per_step_stats;
+    if (q->want_stats && !all && !str_equal(text, STR_LITERAL("true")))
+        q->stats_warning = arena_printf(
+            &q->arena,
+            "value \"%.*s\" for parameter \"stats\" is deprecated and will be rejected in "
+            "the next major release, use \"true\" or \"all\"",
+            STR_ARGS(text));
+}
+
+/* Whether an error is worth another try a moment later: not the query but the store is short of
+ * memory, and somebody makes room and is not too late. */
+static bool store_is_short(const struct http_request *r, const struct query_run *q,
+                           const struct errinfo *ei, uint64_t until_ns)
+{
+    const struct budget *store = r->server->options.memory;
+
+    return store != NULL && budget_refusing(&q->memory, ei) == store &&
+           server_compactor(r->server) != NULL && clock_mono_ns() < until_ns &&
+           !atomic_load_explicit(&r->hangup.stop, memory_order_relaxed);
+}
+
+/* Runs the query. When the store is short of memory it gives back all it holds, on which a seal may
+ * wait, and tries again after each seal for a moment. */
+static enum err query_try(struct http_request *r, struct query_run *q, struct promql_query *query,
+                          struct errinfo *ei)
+{
+    uint64_t until_ns = clock_mono_ns() + STORE_PATIENCE_MS * (uint64_t)1000000;
+    enum err e;
+
+    if (until_ns > r->deadline_mono_ns)
+        until_ns = r->deadline_mono_ns;
+    for (;;) {
+        arena_init(&q->arena, &q->memory);
+        param_stats(r, q, query);
+        *ei = (struct errinfo){0};
+        e = promql_query_run(query, &q->arena, &q->result, &q->handle, ei);
+        if (e == ERR_OK || !store_is_short(r, q, ei, until_ns))
+            return e;
+        arena_done(&q->arena);
+        compactor_wait_for_seal(server_compactor(r->server),
+                                clock_mono_ns() + STORE_LOOK_MS * (uint64_t)1000000);
+    }
+}
+
 static void query_execute(struct http_request *r, struct query_run *q, struct promql_query *query)
 {
     struct api_server *s = r->server;
@@ -484,18 +535,12 @@ static void query_execute(struct http_request *r, struct query_run *q, struct pr
 
     query->engine = server_engine(s);
     query->settings = &s->options.promql;
-    query->text = params_get(&r->params, "query");
     query->deadline_mono_ns = r->deadline_mono_ns;
     query->stop = &r->hangup.stop;
     query->memory = &q->memory;
-    if (query->text.size > PROMQL_QUERY_BYTES_MAX) {
-        reply_bad_parameter(r, "query", "query is longer than 1 MiB");
-        query_run_free(&q->source);
-        return;
-    }
     query->progress = &q->progress;
     query_list_show(&s->queries, &r->entry, &q->memory, &q->progress);
-    e = promql_query_run(query, &q->arena, &q->result, &q->handle, &ei);
+    e = query_try(r, q, query, &ei);
     query_list_show(&s->queries, &r->entry, NULL, NULL);
     cpu_ns = clock_mono_ns() - start_ns;
     q->eval_s = (double)cpu_ns / 1e9;
@@ -520,21 +565,6 @@ static void query_execute(struct http_request *r, struct query_run *q, struct pr
     result_reply(r, q);
 }
 
-static void param_stats(struct http_request *r, struct query_run *q, struct promql_query *query)
-{
-    struct str text = params_get(&r->params, "stats");
-    bool all = str_equal(text, STR_LITERAL("all"));
-
-    q->want_stats = text.size != 0;
-    query->wants_steps = all && r->server->options.per_step_stats;
-    if (q->want_stats && !all && !str_equal(text, STR_LITERAL("true")))
-        q->stats_warning = arena_printf(
-            &q->arena,
-            "value \"%.*s\" for parameter \"stats\" is deprecated and will be rejected in "
-            "the next major release, use \"true\" or \"all\"",
-            STR_ARGS(text));
-}
-
 static void query_answer(struct http_request *r, bool is_range)
 {
     struct promql_query query = {.is_range = is_range};
@@ -545,6 +575,11 @@ static void query_answer(struct http_request *r, bool is_range)
         !(is_range ? params_range(r, &query) : params_instant(r, &query)) || !param_timeout(r) ||
         !param_lookback(r, &query.lookback_delta_ms))
         return;
+    query.text = params_get(&r->params, "query");
+    if (query.text.size > PROMQL_QUERY_BYTES_MAX) {
+        reply_bad_parameter(r, "query", "query is longer than 1 MiB");
+        return;
+    }
     q = calloc(1, sizeof *q);
     if (q == NULL) {
         reply_err(r, ERR_NOMEM, "out of memory for queries");
@@ -552,9 +587,7 @@ static void query_answer(struct http_request *r, bool is_range)
     }
     q->source = (struct stream_source){.fill = query_fill, .free = query_run_free};
     query_memory_begin(r->server, &q->memory);
-    arena_init(&q->arena, &q->memory);
     q->limit = limit;
-    param_stats(r, q, &query);
     query_execute(r, q, &query);
 }
 

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -75,4 +76,13 @@ void budget_force(struct budget *b, size_t bytes)
 void budget_release(struct budget *b, size_t bytes)
 {
     release_up_to(b, NULL, bytes);
+}
+
+const struct budget *budget_refusing(const struct budget *b, const struct errinfo *ei)
+{
+    if (ei->code != ERR_LIMIT)
+        return NULL;
+    while (b != NULL && strstr(ei->message, b->name) == NULL)
+        b = b->parent;
+    return b;
 }

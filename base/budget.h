@@ -27,6 +27,9 @@ MUST_USE enum err budget_charge(struct budget *b, size_t bytes, struct errinfo *
 /* Charges without a check, for memory that exists already (mappings, growth that cannot fail). */
 void budget_force(struct budget *b, size_t bytes);
 void budget_release(struct budget *b, size_t bytes);
+/* Which of `b` and its parents an error speaks of that began as one of budget_charge(); NULL: none.
+ */
+const struct budget *budget_refusing(const struct budget *b, const struct errinfo *ei);
 static inline uint64_t budget_used(const struct budget *b)
 {
     return atomic_load_explicit(&b->used_bytes, memory_order_relaxed);

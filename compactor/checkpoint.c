@@ -67,6 +67,7 @@ static void seal(struct compactor *c, uint32_t shard, enum seal_reason reason)
 
     LOG_DEBUG("seal begins", LOG_U64("shard", shard), LOG_STR("reason", seal_reason_name(reason)));
     e = engine_seal(c->engine, shard, reason, &control, &r, &ei);
+    compactor_step_ended(c);
     if (e != ERR_OK) {
         failed(c, &c->shards[shard].seal, c->metrics.seal_failures, "seal failed", shard, e, &ei);
         return;
@@ -158,6 +159,7 @@ static void flush(struct compactor *c, uint32_t shard, int64_t until_ms)
     mutex_lock(&s->files_lock);
     e = engine_flush(c->engine, shard, until_ms, &control, &r, &ei);
     mutex_unlock(&s->files_lock);
+    compactor_step_ended(c);
     compactor_shard_changed(c, shard);
     if (e != ERR_OK) {
         failed(c, &s->flush, m->flush_failures, "flush failed", shard, e, &ei);

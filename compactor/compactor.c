@@ -219,6 +219,28 @@ void compactor_poke(struct compactor *c)
     mutex_unlock(&c->lock);
 }
 
+void compactor_wait_for_seal(struct compactor *c, uint64_t deadline_mono_ns)
+{
+    bool in_time = true;
+    uint64_t seen;
+
+    mutex_lock(&c->lock);
+    seen = c->step_count;
+    c->is_poked = true;
+    cond_broadcast(&c->changed);
+    while (in_time && c->step_count == seen && !is_stopping(c))
+        in_time = cond_wait_until(&c->changed, &c->lock, deadline_mono_ns);
+    mutex_unlock(&c->lock);
+}
+
+void compactor_step_ended(struct compactor *c)
+{
+    mutex_lock(&c->lock);
+    c->step_count++;
+    cond_broadcast(&c->changed);
+    mutex_unlock(&c->lock);
+}
+
 void compactor_shard_changed(struct compactor *c, uint32_t shard)
 {
     mutex_lock(&c->lock);

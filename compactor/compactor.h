@@ -60,6 +60,10 @@ void compactor_free(struct compactor *c);
 /* Time of the oldest sample in a part, a few seconds old; INT64_MAX: there is none. Never waits. */
 int64_t compactor_oldest_ms(const struct compactor *c);
 
+/* Has the checkpoint thread look at once and waits until a seal or a flush has ended, which may
+ * have made room in memory, or until the deadline. */
+void compactor_wait_for_seal(struct compactor *c, uint64_t deadline_mono_ns);
+
 /*
  * Rewrites every part that a tombstone touches and forgets the tombstones that are not needed any
  * more. Blocks; the workers do it. What is in sealed files is purged when their window is flushed.

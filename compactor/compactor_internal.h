@@ -118,6 +118,7 @@ struct compactor {
     struct errinfo clean_error; /* the first of the running clean */
     /* Of the running or the last clean: one that was given up has late ends. */
     uint64_t clean_number;
+    uint64_t step_count; /* seals and flushes that have ended */
 };
 
 static inline bool is_stopping(const struct compactor *c)
@@ -126,6 +127,8 @@ static inline bool is_stopping(const struct compactor *c)
 }
 /* Waits until `deadline_mono_ns`, or the compactor stops. */
 void compactor_wait(struct compactor *c, uint64_t deadline_mono_ns);
+/* A seal or a flush has ended, well or not: for compactor_wait_for_seal(). */
+void compactor_step_ended(struct compactor *c);
 /* A shard's files have changed: workers look at it again. */
 void compactor_shard_changed(struct compactor *c, uint32_t shard);
 void compactor_all_changed(struct compactor *c);

@@ -201,16 +201,6 @@ static enum err query_evaluate(struct eval *ev, const struct promql_expr *expr,
     return e;
 }
 
-/* Whether the error is that of a budget: of the query's, or of one above it. */
-static bool is_memory_error(const struct promql_query *query, enum err e, const struct errinfo *ei)
-{
-    const struct budget *b = e == ERR_LIMIT && ei != NULL ? query->memory : NULL;
-
-    while (b != NULL && strncmp(ei->message, b->name, strlen(b->name)) != 0)
-        b = b->parent;
-    return b != NULL;
-}
-
 /* Says which part of the query to look at. The text is a piece of the query, since there may be no
  * memory to print a tree. */
 static void memory_error_explain(const struct promql_query *query, const struct eval_counters *c,
@@ -270,7 +260,7 @@ static enum err query_run(const struct promql_query *query, struct arena *arena,
         e = query_evaluate(&ev, handle->expr, plan, out, ei);
         out->prepare_ns = prepare_ns;
     }
-    if (is_memory_error(query, e, ei))
+    if (e == ERR_LIMIT && ei != NULL && budget_refusing(query->memory, ei) != NULL)
         memory_error_explain(query, &counters, ei);
     return e;
 }

@@ -20,11 +20,18 @@ static void test_budget_tree(void **state)
     budget_init(&b, "ingest", UINT64_MAX, &root);
     CHECK_OK(budget_charge(&a, 60, &ei), &ei);
     CHECK(budget_charge(&a, 21, &ei) == ERR_LIMIT); /* its own limit */
-    CHECK(strstr(ei.message, "queries") != NULL);
+    CHECK(strstr(ei.message, "queries") != NULL && budget_refusing(&a, &ei) == &a);
     CHECK(budget_used(&a) == 60 && budget_used(&root) == 60);
     errinfo_clear(&ei);
     CHECK(budget_charge(&b, 41, &ei) == ERR_LIMIT); /* the parent's */
-    CHECK(strstr(ei.message, "all memory") != NULL);
+    CHECK(strstr(ei.message, "all memory") != NULL && budget_refusing(&b, &ei) == &root);
+    errinfo_prefix(&ei, "a query");
+    CHECK(budget_refusing(&b, &ei) == &root && budget_refusing(&a, &ei) == &root);
+    errinfo_clear(&ei);
+    CHECK(errinfo_set(&ei, ERR_LIMIT, 0, "too many steps") == ERR_LIMIT);
+    CHECK(budget_refusing(&b, &ei) == NULL);
+    errinfo_clear(&ei);
+    CHECK(errinfo_set(&ei, ERR_IO, 0, "all memory") == ERR_IO && budget_refusing(&b, &ei) == NULL);
     CHECK(budget_used(&b) == 0 && budget_used(&root) == 60);
     CHECK(budget_charge(&b, SIZE_MAX, NULL) == ERR_LIMIT);
     CHECK(budget_used(&b) == 0);
