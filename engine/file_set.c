@@ -60,7 +60,8 @@ struct sealed_source *sealed_source_new(struct fs *fs, struct part_store *store,
     s->max_time_ms = INT64_MIN;
     if (store != NULL) {
         /* relaxed: only has to differ */
-        uint64_t id = atomic_fetch_add_explicit(&store->next_file, 1, memory_order_relaxed);
+        uint64_t id =
+            atomic_fetch_add_explicit(&store->next_file, SEALED_CACHE_IDS, memory_order_relaxed);
 
         sealed_file_use_cache(file, store->pages, id);
     }

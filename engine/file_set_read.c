@@ -322,8 +322,8 @@ static enum err view_read(struct reading *g, const struct source *s)
         return refused(g);
     for (size_t i = 0; i < s->chunks.count; i += SEALED_READ_CHUNKS) {
         size_t n = s->chunks.count - i < room ? s->chunks.count - i : room;
-        enum err e = sealed_read(s->view->source->file, s->chunks.items + i, n, arena, g->r->arena,
-                                 columns, g->ei);
+        enum err e = sealed_read_kept(s->view->source->file, s->chunks.items + i, n, arena,
+                                      g->r->arena, columns, g->ei);
 
         if (e != ERR_OK)
             return e;

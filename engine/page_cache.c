@@ -98,7 +98,8 @@ static void shard_remove(struct page_shard *s, struct page *p)
     p->cached = false;
 }
 
-/* Evicts idle pages, oldest first, until `room` more bytes fit below `limit`. */
+/* Evicts idle pages until `room` more bytes fit below `limit`: oldest first, but one that was used
+ * since the last time gets another turn. */
 static void shard_evict(struct page_shard *s, uint64_t room, uint64_t limit)
 {
     struct page *p = s->oldest;
@@ -106,7 +107,11 @@ static void shard_evict(struct page_shard *s, uint64_t room, uint64_t limit)
     while (p != NULL && s->used_bytes + room > limit) {
         struct page *next = p->newer;
 
-        if (p->references == 0) {
+        if (p->touched && next != NULL) {
+            p->touched = false;
+            list_remove(s, p);
+            list_push(s, p);
+        } else if (p->references == 0) {
             shard_remove(s, p);
             page_free(p);
             s->evictions++;
@@ -135,8 +140,7 @@ static struct page *shard_find(struct page_shard *s, uint64_t hash, uint64_t fil
         p = p->hash_next;
     if (p != NULL) {
         p->references++;
-        list_remove(s, p);
-        list_push(s, p);
+        p->touched = true;
     }
     return p;
 }

@@ -1,6 +1,8 @@
 /*
  * A bounded cache of file pages that have been verified. Sixteen shards by hash, each a hash table
- * and a list from most to least recently used under its own mutex.
+ * and a list under its own mutex. A hit only marks its page: to move it would touch its neighbours
+ * in the list, three cache misses that cost more than all else about a hit. What is evicted is the
+ * oldest page that was not used since it was last looked at (a clock).
  *
  * The limit holds for pages that nobody uses; a page in use is never evicted. One that finds no
  * room is handed out all the same and freed with its last reference, so a reader gets on however
@@ -24,7 +26,7 @@ struct page {
     uint64_t file, offset;                  /* constant, as are size and data once it is shared */
     size_t size;
     uint32_t references;        /* the shard's mutex */
-    bool cached;                /* the shard's mutex */
+    bool cached, touched;       /* the shard's mutex */
     _Alignas(8) uint8_t data[]; /* also arrays of numbers, see part_decoded_new() */
 };
 

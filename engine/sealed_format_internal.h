@@ -31,7 +31,8 @@ struct sealed_file {
     struct file *file; /* owned */
     struct sealed_identity identity;
     struct page_cache *cache; /* borrowed, NULL: nothing is kept */
-    uint64_t directories_id;  /* in the cache */
+    uint64_t directories_id;  /* in the cache: decoded directories */
+    uint64_t pages_id;        /* likewise: pages and timestamp columns as they stand, verified */
 };
 
 enum err sealed_corrupt(const struct sealed_file *f, uint64_t offset, const char *what,

@@ -119,8 +119,9 @@ MUST_USE enum err sealed_opened_persist(struct fs *fs, struct sealed_opened *o, 
 /* Frees what was not taken. */
 void sealed_opened_done(struct sealed_opened *o);
 void sealed_file_close(struct sealed_file *f); /* Accepts NULL. */
-/* Has decoded directories kept in `cache` (borrowed until the file is closed) under `id`. Before
- * others see the file. */
+enum { SEALED_CACHE_IDS = 2 };
+/* Has decoded directories, and what sealed_read_kept() reads, kept in `cache` (borrowed until the
+ * file is closed) under SEALED_CACHE_IDS ids from `id` on. Before others see the file. */
 void sealed_file_use_cache(struct sealed_file *f, struct page_cache *cache, uint64_t id);
 const char *sealed_file_path(const struct sealed_file *f);
 const struct sealed_identity *sealed_file_identity(const struct sealed_file *f);
@@ -234,6 +235,11 @@ MUST_USE enum err sealed_load(const struct sealed_file *f, const struct sealed_c
 MUST_USE enum err sealed_read(const struct sealed_file *f, const struct sealed_chunk *chunks,
                               size_t count, struct arena *arena, struct arena *histograms,
                               struct column *out, struct errinfo *ei);
+/* The same for a query: through the file's cache of pages where the chunks are a small part of the
+ * pages they stand in. */
+MUST_USE enum err sealed_read_kept(const struct sealed_file *f, const struct sealed_chunk *chunks,
+                                   size_t count, struct arena *arena, struct arena *histograms,
+                                   struct column *out, struct errinfo *ei);
 /* Verifies every byte of a slice: its payload checksum, and that each chunk decodes to what its
  * directory says. */
 MUST_USE enum err sealed_slice_verify(const struct sealed_file *f, const struct sealed_slice *slice,

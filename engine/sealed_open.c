@@ -16,8 +16,10 @@ void sealed_file_close(struct sealed_file *f)
 {
     if (f == NULL)
         return;
-    if (f->cache != NULL)
+    if (f->cache != NULL) {
         page_cache_drop_file(f->cache, f->directories_id);
+        page_cache_drop_file(f->cache, f->pages_id);
+    }
     file_close(f->file);
     free(f);
 }
@@ -26,6 +28,7 @@ void sealed_file_use_cache(struct sealed_file *f, struct page_cache *cache, uint
 {
     f->cache = cache;
     f->directories_id = id;
+    f->pages_id = id + 1;
 }
 
 enum err sealed_corrupt(const struct sealed_file *f, uint64_t offset, const char *what,

@@ -22,6 +22,7 @@ struct extent {
     uint64_t offset;
     uint32_t size;
     const uint8_t *data; /* once read */
+    struct page *page;   /* pinned, has the data; NULL: it is in the arena */
 };
 
 struct extent_list {
@@ -128,6 +129,99 @@ static enum err extents_read(const struct sealed_file *f, const struct extent_li
     return e;
 }
 
+/* ---- loading through the cache ---- */
+
+/*
+ * Neighbours of a metric are far apart in a sealed file, which stands by target: a query of some
+ * hundred series wants a tenth of each page, batch after batch, and so does the next refresh of its
+ * dashboard. Pages that were read for so little are kept; what is read nearly whole passes by.
+ */
+enum { KEEP_SHARE = 4 /* kept if less than a quarter of what is read is wanted */ };
+
+static bool is_sparse(const struct sealed_chunk *chunks, size_t count,
+                      const struct extent_list *list)
+{
+    uint64_t wanted = 0, read = 0;
+
+    for (size_t i = 0; i < count; i++)
+        wanted += chunks[i].value_size;
+    for (size_t i = 0; i < list->count; i++)
+        read += list->items[i].size;
+    return wanted < read / KEEP_SHARE;
+}
+
+static void pages_release(const struct extent_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        page_release(list->items[i].page);
+}
+
+/* Finds an extent in the cache, or gives it a page to be read into by the op, which it then adds.
+ */
+static bool page_take(const struct sealed_file *f, struct extent *x, struct file_read_op *ops,
+                      size_t *op_count)
+{
+    size_t size = x->size + SEALED_CRC_SIZE;
+
+    x->page = page_cache_find(f->cache, f->pages_id, x->offset);
+    if (x->page == NULL) {
+        /* Without memory for the cache there may still be some for the query. */
+        if (page_new(f->cache, f->pages_id, x->offset, size, &x->page, NULL) != ERR_OK)
+            return false;
+        ops[(*op_count)++] = (struct file_read_op){
+            .file = f->file, .buffer = x->page->data, .size = size, .offset = x->offset};
+    }
+    x->data = x->page->data;
+    return x->page->size == size; /* else directories lie about one page, differently */
+}
+
+/* Reads and verifies what the cache does not have. */
+static enum err pages_read(const struct sealed_file *f, struct extent_list *list,
+                           struct file_read_op *ops, size_t op_count, struct errinfo *ei)
+{
+    enum err e = op_count == 0 ? ERR_OK : fs_read_batch(f->fs, ops, op_count, ei);
+
+    for (size_t i = 0, op = 0; op < op_count && e == ERR_OK; i++) {
+        struct extent *x = &list->items[i];
+
+        if (x->page->data != ops[op].buffer)
+            continue;
+        op++;
+        if (!sealed_is_intact(f, x->offset, x->data, x->size))
+            return sealed_corrupt(f, x->offset, "the checksum is wrong", ei);
+        x->page = page_cache_enter(f->cache, x->page);
+        x->data = x->page->data;
+        if (x->page->size != x->size + SEALED_CRC_SIZE)
+            return sealed_corrupt(f, x->offset, "pages overlap", ei);
+    }
+    return e;
+}
+
+/* extents_read() through the cache; *done stays false where that cannot be, and nothing is held. */
+static enum err extents_keep(const struct sealed_file *f, struct extent_list *list,
+                             struct arena *arena, bool *done, struct errinfo *ei)
+{
+    struct file_read_op *ops = ARENA_ARRAY(arena, list->count, struct file_read_op);
+    size_t op_count = 0;
+    bool ok = true;
+    enum err e = ERR_OK;
+
+    if (ops == NULL)
+        return arena_error(arena, ei);
+    for (size_t i = 0; i < list->count && ok; i++)
+        ok = page_take(f, &list->items[i], ops, &op_count);
+    if (ok)
+        e = pages_read(f, list, ops, op_count, ei);
+    *done = ok && e == ERR_OK;
+    for (size_t i = 0; i < list->count && !*done; i++) {
+        page_release(list->items[i].page);
+        list->items[i].page = NULL;
+    }
+    return e;
+}
+
+/* ---- loading, either way ---- */
+
 static const struct extent *extent_find(const struct extent_list *list, uint64_t offset,
                                         uint32_t size)
 {
@@ -137,26 +231,38 @@ static const struct extent *extent_find(const struct extent_list *list, uint64_t
     return bsearch(&key, list->items, list->count, sizeof key, extent_compare);
 }
 
-enum err sealed_load(const struct sealed_file *f, const struct sealed_chunk *chunks, size_t count,
-                     struct arena *arena, struct sealed_raw *out, struct errinfo *ei)
+/* Loads chunks; *list holds their bytes, until pages_release() where the cache was used. */
+static enum err chunks_load(const struct sealed_file *f, const struct sealed_chunk *chunks,
+                            size_t count, bool keep, struct arena *arena, struct extent_list *list,
+                            struct sealed_raw *out, struct errinfo *ei)
 {
-    struct extent_list list = {0};
+    bool done = false;
     enum err e;
 
     if (count == 0)
         return ERR_OK;
-    e = extents_collect(chunks, count, arena, &list, ei);
-    if (e == ERR_OK)
-        e = extents_read(f, &list, arena, ei);
+    e = extents_collect(chunks, count, arena, list, ei);
+    if (e == ERR_OK && keep && f->cache != NULL && is_sparse(chunks, count, list))
+        e = extents_keep(f, list, arena, &done, ei);
+    if (e == ERR_OK && !done)
+        e = extents_read(f, list, arena, ei);
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
         const struct sealed_chunk *c = &chunks[i];
-        const struct extent *page = extent_find(&list, c->page_offset, c->page_size);
-        const struct extent *times = extent_find(&list, c->times_offset, c->times_size);
+        const struct extent *page = extent_find(list, c->page_offset, c->page_size);
+        const struct extent *times = extent_find(list, c->times_offset, c->times_size);
 
         out[i].times = (struct bytes){times->data, c->times_size};
         out[i].values = (struct bytes){page->data + c->value_offset, c->value_size};
     }
     return e;
+}
+
+enum err sealed_load(const struct sealed_file *f, const struct sealed_chunk *chunks, size_t count,
+                     struct arena *arena, struct sealed_raw *out, struct errinfo *ei)
+{
+    struct extent_list list = {0};
+
+    return chunks_load(f, chunks, count, false, arena, &list, out, ei);
 }
 
 /* ---- decoding ---- */
@@ -277,22 +383,39 @@ static enum err column_decode(const struct sealed_file *f, const struct sealed_c
     return e;
 }
 
-enum err sealed_read(const struct sealed_file *f, const struct sealed_chunk *chunks, size_t count,
-                     struct arena *arena, struct arena *histograms, struct column *out,
-                     struct errinfo *ei)
+static enum err chunks_read(const struct sealed_file *f, const struct sealed_chunk *chunks,
+                            size_t count, bool keep, struct arena *arena, struct arena *histograms,
+                            struct column *out, struct errinfo *ei)
 {
     struct times_cache cache = {0};
+    struct extent_list list = {0};
     struct arena scratch; /* a chunk may cost a whole page of bytes: those go at once */
     struct sealed_raw *raw;
     enum err e;
 
     arena_init(&scratch, arena->budget);
     raw = ARENA_ARRAY(&scratch, count, struct sealed_raw);
-    e = raw == NULL ? arena_error(&scratch, ei) : sealed_load(f, chunks, count, &scratch, raw, ei);
+    e = raw == NULL ? arena_error(&scratch, ei)
+                    : chunks_load(f, chunks, count, keep, &scratch, &list, raw, ei);
     for (size_t i = 0; i < count && e == ERR_OK; i++)
         e = column_decode(f, &chunks[i], &raw[i], &cache, arena, histograms, &out[i], ei);
+    pages_release(&list);
     arena_done(&scratch);
     return e;
+}
+
+enum err sealed_read(const struct sealed_file *f, const struct sealed_chunk *chunks, size_t count,
+                     struct arena *arena, struct arena *histograms, struct column *out,
+                     struct errinfo *ei)
+{
+    return chunks_read(f, chunks, count, false, arena, histograms, out, ei);
+}
+
+enum err sealed_read_kept(const struct sealed_file *f, const struct sealed_chunk *chunks,
+                          size_t count, struct arena *arena, struct arena *histograms,
+                          struct column *out, struct errinfo *ei)
+{
+    return chunks_read(f, chunks, count, true, arena, histograms, out, ei);
 }
 
 /* ---- verifying ---- */

@@ -1,4 +1,5 @@
 /* Sealed and late files: round trips against a plain twin, damage, truncation, limits. */
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,32 @@ static void test_search(void **state)
     fs_free(fs);
 }
 
+/* A file and a cache of pages for it. */
+struct cached_file {
+    struct sealed_opened o;
+    struct page_cache *cache;
+    struct budget memory; /* the cache's */
+};
+
+static void cached_open(struct fs *fs, uint64_t limit_bytes, uint64_t memory_bytes,
+                        struct cached_file *c)
+{
+    struct errinfo ei = {0};
+
+    budget_init(&c->memory, "test", memory_bytes, NULL);
+    CHECK_OK(page_cache_new(&c->memory, limit_bytes, &c->cache, &ei), &ei);
+    open_well(fs, 0, &c->o);
+}
+
+/* Nothing is charged but what the cache holds, and that goes with the file. */
+static void cached_close(struct cached_file *c, const struct page_cache_stats *stats)
+{
+    CHECK(budget_used(&c->memory) == stats->cached_bytes);
+    sealed_opened_done(&c->o);
+    CHECK(budget_used(&c->memory) == 0);
+    page_cache_free(c->cache);
+}
+
 /* Directories that are kept decoded, in a cache that holds all of them, some, or none, give what
  * the file gives. */
 static void test_search_through_a_cache(void **state)
@@ -137,24 +164,81 @@ static void test_search_through_a_cache(void **state)
     twin_file_write(fs, PATH, &twin, true);
     for (size_t how = 0; how < sizeof limits / sizeof limits[0]; how++) {
         struct page_cache_stats stats;
-        struct errinfo ei = {0};
-        struct page_cache *cache;
-        struct sealed_opened o;
-        struct budget memory;
+        struct cached_file c;
 
-        budget_init(&memory, "test", UINT64_MAX, NULL);
-        CHECK_OK(page_cache_new(&memory, limits[how], &cache, &ei), &ei);
-        open_well(fs, 0, &o);
-        sealed_file_use_cache(o.file, cache, 5);
+        cached_open(fs, limits[how], UINT64_MAX, &c);
+        sealed_file_use_cache(c.o.file, c.cache, 5);
         for (size_t i = 0; i < 400; i++)
-            check_search(&r, &o, &twin.slices[i % 20], o.slices[i % 20]);
-        page_cache_stats_get(cache, &stats);
+            check_search(&r, &c.o, &twin.slices[i % 20], c.o.slices[i % 20]);
+        page_cache_stats_get(c.cache, &stats);
         CHECK((stats.hits > 0) == (how < 2) && stats.misses > 0);
         CHECK((stats.evictions > 0) == (how == 1));
-        CHECK(budget_used(&memory) == stats.cached_bytes);
-        sealed_opened_done(&o);
-        CHECK(budget_used(&memory) == 0);
-        page_cache_free(cache);
+        cached_close(&c, &stats);
+    }
+    twin_file_free(&twin);
+    fs_free(fs);
+}
+
+static void check_same(const struct column *a, const struct column *b)
+{
+    CHECK(a->count == b->count);
+    CHECK(memcmp(a->t_ms, b->t_ms, a->count * sizeof *a->t_ms) == 0);
+    CHECK(memcmp(a->value, b->value, a->count * sizeof *a->value) == 0);
+}
+
+/* Some chunks of a slice, kept and not: the same. */
+static void check_kept(struct test_random *r, const struct sealed_opened *o,
+                       const struct sealed_slice *slice, struct page_cache *cache)
+{
+    struct sealed_key keys[40];
+    struct column plain[400], kept[400];
+    struct sealed_chunk_list list = {0};
+    struct errinfo ei = {0};
+    struct arena arena;
+    uint32_t slot = 0, distance = 1 + (uint32_t)test_random_below(r, 40);
+
+    for (size_t i = 0; i < 40; i++)
+        keys[i] = (struct sealed_key){slot += 1 + (uint32_t)test_random_below(r, distance), 1};
+    arena_init(&arena, NULL);
+    CHECK_OK(sealed_find(o->file, slice, keys, 40, INT64_MIN, INT64_MAX, &arena, &list, &ei), &ei);
+    CHECK(list.count <= 400);
+    CHECK_OK(sealed_read(o->file, list.items, list.count, &arena, &arena, plain, &ei), &ei);
+    sealed_file_use_cache(o->file, cache, 5);
+    CHECK_OK(sealed_read_kept(o->file, list.items, list.count, &arena, &arena, kept, &ei), &ei);
+    for (size_t i = 0; i < list.count; i++)
+        check_same(&plain[i], &kept[i]);
+    sealed_file_use_cache(o->file, NULL, 0); /* directories shall not fill it */
+    arena_done(&arena);
+}
+
+/* Pages come from a cache that holds all of them, some, or none, and from one that has no memory.
+ */
+static void test_kept_reads(void **state)
+{
+    static const struct {
+        uint64_t limit, memory;
+    } cases[] = {{16 << 20, UINT64_MAX}, {40 << 10, UINT64_MAX}, {1, UINT64_MAX}, {16 << 20, 3000}};
+    struct test_random r = test_random_init(4);
+    struct fs *fs = test_fs_new(1);
+    struct twin_file twin = {0};
+
+    (void)state;
+    twin_file_fill(&r, &twin, 4, 900, 60);
+    twin_file_write(fs, PATH, &twin, true);
+    for (size_t how = 0; how < sizeof cases / sizeof cases[0]; how++) {
+        struct page_cache_stats stats;
+        struct cached_file c;
+
+        cached_open(fs, cases[how].limit, cases[how].memory, &c);
+        for (size_t i = 0; i < 200; i++)
+            check_kept(&r, &c.o, c.o.slices[i % 4], c.cache);
+        sealed_file_use_cache(c.o.file, c.cache, 5);
+        page_cache_stats_get(c.cache, &stats);
+        CHECK_MSG((stats.hits > 0) == (how < 2) && stats.misses > 0,
+                  "case %zu: %" PRIu64 " hits, %" PRIu64 " misses, %" PRIu64 " evictions", how,
+                  stats.hits, stats.misses, stats.evictions);
+        CHECK((stats.evictions > 0) == (how == 1));
+        cached_close(&c, &stats);
     }
     twin_file_free(&twin);
     fs_free(fs);
@@ -463,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_search),
         cmocka_unit_test(test_search_through_a_cache),
+        cmocka_unit_test(test_kept_reads),
         cmocka_unit_test(test_timestamps_are_stored_once),
         cmocka_unit_test(test_refused_chunks),
         cmocka_unit_test(test_truncation_at_every_byte),
