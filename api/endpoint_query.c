@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "api/ast_json_internal.h"
+#include "api/grid_text_internal.h"
 #include "api/http_internal.h"
 #include "api/json_internal.h"
 #include "base/assert.h"
@@ -29,10 +30,11 @@ struct query_run {
     bool want_stats;           /* `stats` was given */
     const char *stats_warning; /* with a value that Prometheus will refuse; in the arena, or NULL */
     double queue_s, eval_s;
-    size_t row, point;   /* where the stream stands */
-    bool began;          /* the row's labels are written */
-    bool histograms_due; /* the row's floats are written */
-    bool any_point;      /* of those that are being written */
+    size_t row, point;             /* where the stream stands */
+    bool began;                    /* the row's labels are written */
+    bool histograms_due;           /* the row's floats are written */
+    bool any_point;                /* of those that are being written */
+    const struct grid_time *times; /* of a matrix's steps; NULL: not yet, or no memory */
 };
 
 static void query_run_free(struct stream_source *source)
@@ -207,12 +209,47 @@ static void point_write(struct byte_writer *w, const struct point *p)
     writer_u8(w, ']');
 }
 
+/* Whether the row at hand can be written by the texts of its grid. */
+static bool row_has_times(struct query_run *q)
+{
+    const struct promql_result *result = &q->result;
+
+    if (result->raw != NULL || result->series[q->row].histogram != NULL || q->histograms_due)
+        return false;
+    if (q->times == NULL && result->series_count > 1)
+        q->times = grid_times_new(&q->arena, result->start_ms, result->step_ms, result->step_count);
+    return q->times != NULL;
+}
+
+/* row_points_write() for floats on a grid. */
+static bool row_floats_write(struct query_run *q, struct byte_writer *w)
+{
+    static const char field[] = ",\"values\":[";
+    bool any = q->any_point;
+    size_t at = w->size;
+
+    json_write_raw(w, any ? "" : field);
+    q->point = grid_points_write(w, q->times, &q->result.series[q->row], q->point,
+                                 q->result.step_count, STREAM_PIECE_BYTES, &q->any_point);
+    if (!any && !q->any_point)
+        w->size = at; /* no point, no field */
+    if (q->point < q->result.step_count)
+        return false;
+    if (q->any_point)
+        writer_u8(w, ']');
+    q->any_point = false;
+    q->point = 0;
+    return true;
+}
+
 /* Writes the row's floats or its histograms, whatever is due, from q->point on until the piece is
  * full; true when the row has no more of them. */
 static bool row_points_write(struct query_run *q, struct byte_writer *w)
 {
     size_t limit = point_limit(q);
 
+    if (row_has_times(q))
+        return row_floats_write(q, w);
     for (; q->point < limit; q->point++) {
         struct point p;
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "api/grid_text_internal.h"
 #include "api/json_internal.h"
 #include "tests/lib/test_support.h"
 
@@ -43,6 +44,78 @@ static void test_strings(void **state)
         writer_init(&w);
         json_write_string(&w, str_from(cases[i].text));
         check_text(&w, cases[i].want);
+    }
+}
+
+/* What grid_points_write() is to give, point by point. */
+static void points_write_slowly(struct byte_writer *w, const struct result_series *s,
+                                int64_t start_ms, int64_t step_ms, size_t count)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < count; i++) {
+        if (!result_point_present(s, i))
+            continue;
+        if (any)
+            writer_u8(w, ',');
+        json_write_point(w, start_ms + (int64_t)i * step_ms, s->value[i]);
+        any = true;
+    }
+}
+
+/* Texts of all lengths, repeats, gaps, times of both signs, any size of a piece. */
+static void test_grid_points(void **state)
+{
+    enum { STEPS = 200 };
+    static const double values[] = {0.0, -0.0, 5, 0.125, -1e300, 1e21, NAN, INFINITY, 5e-324, 0.1};
+    struct test_random random = test_random_init(11);
+
+    (void)state;
+    for (int round = 0; round < 500; round++) {
+        double value[STEPS] = {0};
+        uint64_t present[(STEPS + 63) / 64] = {0};
+        const struct result_series s = {.present = present, .value = value};
+        int64_t step_ms = 1 + (int64_t)test_random_below(&random, 100000);
+        int64_t start_ms =
+            (int64_t)test_random_below(&random, UINT64_C(4000000000000)) - INT64_C(2000000000000);
+        size_t count = 1 + (size_t)test_random_below(&random, STEPS), at = 0;
+        const struct grid_time *times;
+        struct byte_writer fast, slow;
+        struct arena arena;
+        bool any = false;
+
+        for (size_t i = 0; i < count; i++) {
+            uint64_t kind = test_random_below(&random, 16);
+
+            if (kind < sizeof values / sizeof values[0])
+                value[i] = values[kind];
+            else if (kind > 12 && i > 0)
+                value[i] = value[i - 1];
+            else
+                value[i] = double_from_bits(test_random_u64(&random));
+            if (test_random_below(&random, 4) != 0)
+                present[i / 64] |= UINT64_C(1) << (i % 64);
+        }
+        arena_init(&arena, NULL);
+        writer_init(&fast);
+        writer_init(&slow);
+        times = grid_times_new(&arena, start_ms, step_ms, count);
+        CHECK(times != NULL);
+        while (at < count) {
+            size_t before = fast.size, next;
+
+            next = grid_points_write(&fast, times, &s, at, count,
+                                     before + 1 + test_random_below(&random, 2000), &any);
+            CHECK_MSG(next > at, "round %d stands at %zu", round, at);
+            at = next;
+        }
+        points_write_slowly(&slow, &s, start_ms, step_ms, count);
+        CHECK_MSG(fast.size == slow.size &&
+                      (fast.size == 0 || memcmp(fast.data, slow.data, fast.size) == 0),
+                  "round %d: %.*s", round, (int)fast.size, (const char *)fast.data);
+        writer_done(&fast);
+        writer_done(&slow);
+        arena_done(&arena);
     }
 }
 
@@ -154,9 +227,9 @@ static void test_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strings), cmocka_unit_test(test_random_strings_parse),
-        cmocka_unit_test(test_times),   cmocka_unit_test(test_points),
-        cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_strings),     cmocka_unit_test(test_random_strings_parse),
+        cmocka_unit_test(test_grid_points), cmocka_unit_test(test_times),
+        cmocka_unit_test(test_points),      cmocka_unit_test(test_labels),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
