@@ -8,8 +8,10 @@
  */
 #include <string.h>
 
+#include "base/assert.h"
 #include "promql/eval_internal.h"
 #include "promql/label_sets_internal.h"
+#include "promql/pairs_internal.h"
 
 enum {
     PICKS_STEPS_MIN = 8, /* for fewer steps, looking each up is cheaper */
@@ -22,6 +24,7 @@ struct picks {
     int64_t *t_ms; /* a copy */
     size_t count, capacity;
     uint32_t *samples; /* per step */
+    uint64_t *runs;    /* a bit for 64 steps: they have neighbouring samples, one each */
     bool valid;
 };
 
@@ -40,11 +43,13 @@ static enum err picks_reserve(struct picks *w, const struct grid *grid, size_t c
 {
     if (w->samples == NULL)
         w->samples = ARENA_ARRAY(&w->arena, grid->count, uint32_t);
+    if (w->runs == NULL)
+        w->runs = ARENA_ARRAY(&w->arena, grid_words(grid) / WORD_STEPS + 1, uint64_t);
     if (w->samples != NULL && count > w->capacity) {
         w->capacity = count < 512 ? 512 : count + count / 2;
         w->t_ms = ARENA_ARRAY(&w->arena, w->capacity, int64_t);
     }
-    if (w->samples == NULL || w->t_ms == NULL) {
+    if (w->samples == NULL || w->runs == NULL || w->t_ms == NULL) {
         w->capacity = 0;
         return arena_refused(&w->arena, ei);
     }
@@ -78,6 +83,19 @@ static enum err picks_fill(struct select_sink *s, const struct column *c, uint32
     return e;
 }
 
+static void runs_find(const uint32_t *samples, size_t count, uint64_t *runs)
+{
+    memset(runs, 0, ((count + WORD_STEPS - 1) / WORD_STEPS / WORD_STEPS + 1) * sizeof *runs);
+    for (size_t k = 0; k < count; k += WORD_STEPS) {
+        size_t n = count - k < WORD_STEPS ? count - k : WORD_STEPS;
+        bool is_run = samples[k] > 0;
+
+        for (size_t i = 1; is_run && i < n; i++)
+            is_run = samples[k + i] == samples[k] + i;
+        runs[k / WORD_STEPS / WORD_STEPS] |= (uint64_t)is_run << (k / WORD_STEPS % WORD_STEPS);
+    }
+}
+
 static enum err picks_prepare(struct select_sink *s, const struct column *c, struct errinfo *ei)
 {
     struct picks *w = &s->picks;
@@ -94,6 +112,7 @@ static enum err picks_prepare(struct select_sink *s, const struct column *c, str
         e = picks_fill(s, c, w->samples, ei);
     if (e != ERR_OK)
         return e;
+    runs_find(w->samples, s->plan->grid.count, w->runs);
     memcpy(w->t_ms, c->t_ms, c->count * sizeof *w->t_ms);
     w->count = c->count;
     w->valid = true;
@@ -131,19 +150,55 @@ static inline uint64_t values_pick(const double *value, const uint32_t *samples,
     return present;
 }
 
+/* The same for samples that are neighbours; false, and nothing is of use, if one is a NaN. */
+static inline bool values_copy(const double *value, size_t count, double *out)
+{
+    pair_mask nans = {0};
+    size_t k = 0;
+
+    for (; k + 2 <= count; k += 2) {
+        pair v = pair_load(value + k);
+
+        pair_store(out + k, v);
+        nans |= v != v; /* NOLINT(misc-redundant-expression): true of a NaN */
+    }
+    if (k < count)
+        out[k] = value[k];
+    return !pair_any(nans) && (k == count || !isnan(value[k]));
+}
+
+/* Up to 64 steps of a column of floats; gives their bits of the bitmap. */
+static inline uint64_t word_pick(const double *value, const uint32_t *samples, bool is_run,
+                                 size_t count, double *out)
+{
+    DEBUG_ASSERT(count > 0);
+    if (is_run && values_copy(value + samples[0] - 1, count, out))
+        return ~UINT64_C(0) >> (WORD_STEPS - count);
+    return values_pick(value, samples, count, out);
+}
+
+/* Floats: row_pick() sets every step. */
+static bool is_plain(const struct plan *p, const struct column *c)
+{
+    return !p->wants_timestamp && !p->wants_start && c->histogram == NULL;
+}
+
 /* Steps [begin, end), whole words of the bitmap. A staleness marker as the newest sample means that
  * the series has ended. */
 static void row_pick(const struct plan *p, const struct column *c, const uint32_t *samples,
-                     size_t begin, size_t end, struct row *row)
+                     const uint64_t *runs, size_t begin, size_t end, struct row *row)
 {
-    bool is_plain = !p->wants_timestamp && !p->wants_start && c->histogram == NULL;
+    bool plain = is_plain(p, c);
 
     for (size_t k = begin; k < end; k += WORD_STEPS) {
         size_t count = end - k < WORD_STEPS ? end - k : WORD_STEPS;
 
-        if (is_plain) {
-            row->present[k / WORD_STEPS] =
-                values_pick(c->value, samples + k, count, row->value + k);
+        if (plain) {
+            size_t word = k / WORD_STEPS;
+
+            row->present[word] = word_pick(c->value, samples + k,
+                                           (runs[word / WORD_STEPS] >> (word % WORD_STEPS)) & 1,
+                                           count, row->value + k);
             continue;
         }
         for (size_t i = k; i < k + count; i++)
@@ -158,6 +213,7 @@ static enum err select_fill(struct select_sink *s, const struct plan *p, const s
 {
     uint32_t few[PICKS_STEPS_MIN] = {0};
     const uint32_t *samples = few;
+    const uint64_t no_runs = 0, *runs = &no_runs; /* few steps are less than a word */
     enum err e;
 
     if (p->grid.count < PICKS_STEPS_MIN) {
@@ -165,11 +221,12 @@ static enum err select_fill(struct select_sink *s, const struct plan *p, const s
     } else {
         e = picks_prepare(s, c, ei);
         samples = s->picks.samples;
+        runs = s->picks.runs;
     }
     for (size_t i = 0, end; e == ERR_OK && i < p->grid.count; i = end) {
         e = eval_piece(s->ev, i, p->grid.count, &end, ei);
         if (e == ERR_OK)
-            row_pick(p, c, samples, i, end, row);
+            row_pick(p, c, samples, runs, i, end, row);
     }
     return e;
 }
@@ -248,7 +305,10 @@ static enum err select_push(struct column_sink *sink, struct column_batch *colum
 
         if (columns->columns[i].count == 0)
             continue;
-        e = row_alloc(s->ev, row, grid, b.arena, ei);
+        if (is_plain(s->plan, &columns->columns[i]) && !is_smoothed(s->plan))
+            e = row_alloc_unset(row, grid, b.arena, ei);
+        else
+            e = row_alloc(s->ev, row, grid, b.arena, ei);
         if (e == ERR_OK)
             e = select_row(s, &columns->columns[i], &columns->labels[i], b.arena, row, ei);
         if (e != ERR_OK)

@@ -226,6 +226,9 @@ uint64_t column_weight(const struct column *c);
 void bitmap_fill(uint64_t *bits, size_t count);
 MUST_USE enum err row_alloc(struct eval *ev, struct row *r, const struct grid *grid,
                             struct arena *arena, struct errinfo *ei);
+/* For a caller that sets the value of every step, zero where it is absent. */
+MUST_USE enum err row_alloc_unset(struct row *r, const struct grid *grid, struct arena *arena,
+                                  struct errinfo *ei);
 
 /* --- histogram_rows.c --- */
 

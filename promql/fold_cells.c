@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "promql/pairs_internal.h"
+
 bool fold_takes_any_order(enum aggregate_op op)
 {
     return op != AGG_STDDEV && op != AGG_STDVAR;
@@ -165,16 +167,65 @@ static void cell_add(enum aggregate_op op, struct cells *c, size_t k, double v)
     }
 }
 
-/* The common case of sums: both sides have the same steps. Without a branch per step. */
+/* The common case of sums and means: both sides have the same steps. kahan_add() for two steps at a
+ * time, without a branch. */
 static void sum_add_dense(double *sum, double *compensation, const double *v, size_t count)
 {
-    for (size_t k = 0; k < count; k++) {
-        double s = sum[k], x = v[k], t = s + x;
-        double error = fabs(s) >= fabs(x) ? (s - t) + x : (x - t) + s;
+    size_t k = 0;
 
-        compensation[k] = isinf(t) ? 0 : compensation[k] + error;
-        sum[k] = t;
+    for (; k + 2 <= count; k += 2) {
+        pair s = pair_load(sum + k), x = pair_load(v + k), t = s + x;
+        pair_mask larger = pair_abs(s) >= pair_abs(x);
+        pair high = pair_select(larger, s, x), low = pair_select(larger, x, s);
+        pair more = pair_load(compensation + k) + ((high - t) + low);
+
+        pair_store(compensation + k, pair_select(pair_abs(t) == INFINITY, (pair){0, 0}, more));
+        pair_store(sum + k, t);
     }
+    for (; k < count; k++)
+        kahan_add(v[k], &sum[k], &compensation[k]);
+}
+
+/* Whether no sum of two columns is infinite: all are then kept as sums, not as means. */
+static bool sums_stay_finite(const double *sum, const double *v, size_t count)
+{
+    pair_mask infinite = {0, 0};
+    size_t k = 0;
+
+    for (; k + 2 <= count; k += 2)
+        infinite |= pair_abs(pair_load(sum + k) + pair_load(v + k)) == INFINITY;
+    return !pair_any(infinite) && (k == count || !isinf(sum[k] + v[k]));
+}
+
+/* A whole word of steps at once; false where its cells must be gone through. With the same steps on
+ * both sides the absent ones are added as well: their cells mean nothing. */
+static bool word_fold(enum aggregate_op op, struct cells *c, size_t word, uint64_t present,
+                      const double *v, size_t count)
+{
+    size_t base = word * 64;
+
+    if (present == 0)
+        return true;
+    if (op != AGG_SUM && op != AGG_AVG)
+        return false;
+    if (c->seen[word] == 0 && present == ~UINT64_C(0) >> (64 - count)) { /* the first row */
+        memcpy(c->value + base, v, count * sizeof *v);
+        memset(c->compensation + base, 0, count * sizeof *v);
+        for (size_t k = 0; op == AGG_AVG && k < count; k++)
+            c->count[base + k] = 1;
+        c->seen[word] = present;
+        return true;
+    }
+    if (present != c->seen[word])
+        return false;
+    if (op == AGG_AVG) {
+        if (c->incremental[word] != 0 || !sums_stay_finite(c->value + base, v, count))
+            return false;
+        for (size_t k = 0; k < count; k++)
+            c->count[base + k]++;
+    }
+    sum_add_dense(c->value + base, c->compensation + base, v, count);
+    return true;
 }
 
 /* Steps [begin, end); `begin` is that of a word. */
@@ -185,12 +236,8 @@ static void ordered_fold(enum aggregate_op op, struct cells *c, const struct row
         uint64_t present = row->present[word], fresh = present & ~c->seen[word];
         size_t base = word * 64, left = end - base < 64 ? end - base : 64;
 
-        /* With the same steps on both sides the absent ones are added as well: their cells mean
-         * nothing. */
-        if (op == AGG_SUM && present == c->seen[word]) {
-            sum_add_dense(c->value + base, c->compensation + base, row->value + base, left);
+        if (word_fold(op, c, word, present, row->value + base, left))
             continue;
-        }
         c->seen[word] |= present;
         for (; present != 0; present &= present - 1) {
             size_t k = base + (size_t)__builtin_ctzll(present);

@@ -27,6 +27,11 @@ static inline bool pair_any(pair_mask m)
 {
     return (m[0] | m[1]) != 0;
 }
+/* a where the mask is set, b elsewhere. */
+static inline pair pair_select(pair_mask m, pair a, pair b)
+{
+    return (pair)(((pair_mask)a & m) | ((pair_mask)b & ~m));
+}
 static inline pair pair_abs(pair v)
 {
     const pair_mask sign = {INT64_MIN, INT64_MIN};

@@ -43,16 +43,22 @@ uint64_t row_sample_count(const struct row *r, const struct grid *grid)
     return n;
 }
 
-enum err row_alloc(struct eval *ev, struct row *r, const struct grid *grid, struct arena *arena,
-                   struct errinfo *ei)
+enum err row_alloc_unset(struct row *r, const struct grid *grid, struct arena *arena,
+                         struct errinfo *ei)
 {
     *r = (struct row){0};
     r->present = arena_calloc(arena, grid_words(grid), sizeof *r->present);
     r->value = ARENA_ARRAY(arena, grid->count, double);
-    if (r->present == NULL || r->value == NULL)
-        return arena_refused(arena, ei);
+    return r->present == NULL || r->value == NULL ? arena_refused(arena, ei) : ERR_OK;
+}
+
+enum err row_alloc(struct eval *ev, struct row *r, const struct grid *grid, struct arena *arena,
+                   struct errinfo *ei)
+{
+    enum err e = row_alloc_unset(r, grid, arena, ei);
+
     /* Zeroed, so that dense loops may run over absent steps too. */
-    return eval_zero(ev, r->value, grid->count, ei);
+    return e == ERR_OK ? eval_zero(ev, r->value, grid->count, ei) : e;
 }
 
 enum err vector_new(struct eval *ev, const struct grid *grid, struct vector **out,
