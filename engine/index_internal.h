@@ -65,6 +65,14 @@ MUST_USE enum err index_select(struct index *ix, const struct matcher *matchers,
 /* Label sets of `count` slots, copied into the arena; an empty set for a slot that is not there. */
 MUST_USE enum err index_labels(struct index *ix, const uint32_t *slots, size_t count,
                                struct arena *arena, struct labels *out, struct errinfo *ei);
+/* Called for a batch of slots, with an empty set for each that is not there; `scratch` is empty
+ * again with the next batch. */
+typedef enum err index_label_visitor(void *ctx, const uint32_t *slots, const struct labels *sets,
+                                     size_t count, struct arena *scratch, struct errinfo *ei);
+/* Visits all slots below `slot_end`, ascending, until a visitor fails; scratch is charged to
+ * `memory` (NULL: nobody). */
+MUST_USE enum err index_walk(struct index *ix, uint32_t slot_end, struct budget *memory,
+                             index_label_visitor *visit, void *ctx, struct errinfo *ei);
 /* True if slot has exactly these labels (no allocation): confirms a fingerprint hit in tests. */
 bool index_labels_equal(struct index *ix, uint32_t slot, const struct labels *labels);
 /* Whether the slot is in the index. */

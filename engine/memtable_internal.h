@@ -22,6 +22,9 @@ struct index *shard_index(const struct shard *s);                   /* borrowed 
 /* The index of this moment, for a registered reader: it stays until that one has left. */
 struct index *shard_index_pin(struct shard *s);
 
+/* All slots there were by now are below. */
+uint32_t shard_slot_end(struct shard *s);
+
 /* Fingerprint, generation and time bounds (first and newest sample ever) of `count` slots, in
  * slices under the shard's lock. min > max for a slot without samples or that is gone. */
 struct series_meta {

@@ -11,19 +11,9 @@
 #include "engine/memtable_internal.h"
 #include "engine/preview_internal.h"
 
-enum { JUDGE_SERIES = 256, METRICS_MAX = 100000 };
+enum { EXAMPLES_BATCH = 256, METRICS_MAX = 100000 };
 
 /* ---- which slots ---- */
-
-static uint32_t slot_end_of(struct shard *s)
-{
-    uint32_t end;
-
-    mutex_lock(&s->lock);
-    end = s->series.slot_end;
-    mutex_unlock(&s->lock);
-    return end;
-}
 
 static void bit_set(struct slot_marks *m, uint32_t slot)
 {
@@ -55,48 +45,37 @@ static enum err select_shard(struct preview *p, const struct rule_set *rules, ui
     return e;
 }
 
-static enum err judge_slots(struct preview *p, const struct rule_set *rules, uint32_t shard,
-                            const uint32_t *slots, size_t count, struct arena *scratch,
-                            struct errinfo *ei)
-{
-    struct labels *sets = ARENA_ARRAY(scratch, count, struct labels);
-    enum err e = sets == NULL
-                     ? arena_error(scratch, ei)
-                     : index_labels(querier_index(p->q, shard), slots, count, scratch, sets, ei);
+struct judging {
+    const struct preview *p;
+    const struct rule_set *rules;
+    struct slot_marks *marks;
+};
 
-    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+static enum err judge_slots(void *ctx, const uint32_t *slots, const struct labels *sets,
+                            size_t count, struct arena *scratch, struct errinfo *ei)
+{
+    const struct judging *j = ctx;
+
+    for (size_t i = 0; i < count; i++) {
         struct rule_verdict verdict;
 
         if (sets[i].count == 0)
             continue;
-        if (!rule_set_judge(rules, &sets[i], scratch, &verdict))
-            e = arena_error(scratch, ei);
-        else if (verdict.dropped_by != RULE_NONE)
-            bit_set(&p->marks[shard], slots[i]);
+        if (!rule_set_judge(j->rules, &sets[i], scratch, &verdict))
+            return arena_error(scratch, ei);
+        if (verdict.dropped_by != RULE_NONE)
+            bit_set(j->marks, slots[i]);
     }
-    return e;
+    return querier_check_stop(j->p->q, ei);
 }
 
 static enum err judge_shard(struct preview *p, const struct rule_set *rules, uint32_t shard,
                             struct errinfo *ei)
 {
-    uint32_t slots[JUDGE_SERIES], end = p->marks[shard].slot_end;
-    struct arena scratch;
-    enum err e = ERR_OK;
+    struct judging j = {p, rules, &p->marks[shard]};
 
-    arena_init(&scratch, p->arena->budget);
-    for (uint32_t first = 0; first < end && e == ERR_OK; first += JUDGE_SERIES) {
-        uint32_t n = end - first < JUDGE_SERIES ? end - first : (uint32_t)JUDGE_SERIES;
-
-        for (uint32_t i = 0; i < n; i++)
-            slots[i] = first + i;
-        e = judge_slots(p, rules, shard, slots, n, &scratch, ei);
-        arena_reset(&scratch);
-        if (e == ERR_OK)
-            e = querier_check_stop(p->q, ei);
-    }
-    arena_done(&scratch);
-    return e;
+    return index_walk(querier_index(p->q, shard), j.marks->slot_end, p->arena->budget, judge_slots,
+                      &j, ei);
 }
 
 static enum err marks_make(struct preview *p, const struct rule_set *rules, struct errinfo *ei)
@@ -109,7 +88,7 @@ static enum err marks_make(struct preview *p, const struct rule_set *rules, stru
     for (uint32_t i = 0; i < p->q->shard_count && e == ERR_OK; i++) {
         struct slot_marks *m = &p->marks[i];
 
-        m->slot_end = slot_end_of(engine_shard(p->q->engine, i));
+        m->slot_end = shard_slot_end(engine_shard(p->q->engine, i));
         m->bits = arena_calloc(p->arena, m->slot_end / 64 + 1, sizeof *m->bits);
         if (m->bits == NULL)
             return arena_error(p->arena, ei);
@@ -141,11 +120,11 @@ static enum err examples_take(const struct preview *p, size_t limit, const char 
     arena_init(&scratch, p->arena->budget);
     for (uint32_t shard = 0; shard < p->q->shard_count && *out_count < limit && e == ERR_OK;
          shard++) {
-        struct labels sets[JUDGE_SERIES];
-        uint32_t slots[JUDGE_SERIES], at = 0;
+        struct labels sets[EXAMPLES_BATCH];
+        uint32_t slots[EXAMPLES_BATCH], at = 0;
         size_t left = limit - *out_count;
         size_t count = marked_next(&p->marks[shard], &at, slots,
-                                   left < JUDGE_SERIES ? left : (size_t)JUDGE_SERIES);
+                                   left < EXAMPLES_BATCH ? left : (size_t)EXAMPLES_BATCH);
 
         e = index_labels(querier_index(p->q, shard), slots, count, &scratch, sets, ei);
         for (size_t i = 0; i < count && e == ERR_OK; i++) {

@@ -117,9 +117,7 @@ static void mark(struct rule_marks *m, uint32_t slot)
 
 static bool marks_begin(struct rule_marks *m, struct shard *s)
 {
-    mutex_lock(&s->lock);
-    m->slot_end = s->series.slot_end;
-    mutex_unlock(&s->lock);
+    m->slot_end = shard_slot_end(s);
     m->bits = calloc(m->slot_end / 64 + 1, sizeof *m->bits);
     return m->bits != NULL;
 }
@@ -166,10 +164,16 @@ static bool mark_filter(struct rule_marks *m, struct index *ix, const struct rul
     return ok;
 }
 
+struct judging {
+    struct rule_marks *marks;
+    const struct rule_set *set;
+};
+
 /* Judges one batch of label sets by all rules. */
-static bool judge_batch(struct rule_marks *m, const struct rule_set *set, const uint32_t *slots,
-                        const struct labels *labels, size_t count, struct arena *arena)
+static enum err judge_batch(void *ctx, const uint32_t *slots, const struct labels *labels,
+                            size_t count, struct arena *arena, struct errinfo *ei)
 {
+    const struct judging *j = ctx;
     struct arena_mark mark_before = arena_mark_get(arena);
 
     for (size_t i = 0; i < count; i++) {
@@ -177,32 +181,21 @@ static bool judge_batch(struct rule_marks *m, const struct rule_set *set, const 
 
         if (labels[i].count == 0)
             continue;
-        if (!rule_set_judge(set, &labels[i], arena, &v))
-            return false;
+        if (!rule_set_judge(j->set, &labels[i], arena, &v))
+            return arena_error(arena, ei);
         if (v.dropped_by != RULE_NONE || v.is_rewritten)
-            mark(m, slots[i]);
+            mark(j->marks, slots[i]);
         arena_mark_return(arena, mark_before);
     }
-    return true;
+    return ERR_OK;
 }
 
-static bool judge_all(struct rule_marks *m, struct index *ix, const struct rule_set *set,
-                      struct arena *arena)
+static bool judge_all(struct rule_marks *m, struct index *ix, const struct rule_set *set)
 {
-    for (uint32_t first = 0; first < m->slot_end; first += BATCH_SERIES) {
-        uint32_t slots[BATCH_SERIES];
-        struct labels labels[BATCH_SERIES];
-        struct errinfo ignored = {0};
-        size_t count = m->slot_end - first < BATCH_SERIES ? m->slot_end - first : BATCH_SERIES;
+    struct judging j = {m, set};
+    struct errinfo ignored = {0};
 
-        for (size_t i = 0; i < count; i++)
-            slots[i] = first + (uint32_t)i;
-        arena_reset(arena);
-        if (index_labels(ix, slots, count, arena, labels, &ignored) != ERR_OK ||
-            !judge_batch(m, set, slots, labels, count, arena))
-            return false;
-    }
-    return true;
+    return index_walk(ix, m->slot_end, NULL, judge_batch, &j, &ignored) == ERR_OK;
 }
 
 static void mark_rewritten(struct rule_marks *m, struct shard *s)
@@ -225,7 +218,7 @@ static bool shard_look(const struct marking *w, struct rule_marks *m, struct sha
     if (w->plan.forgets_rewritten)
         mark_rewritten(m, s);
     if (w->plan.judges_all)
-        return judge_all(m, ix, w->after, arena);
+        return judge_all(m, ix, w->after);
     for (uint32_t i = 0; i < w->plan.selected_count; i++) {
         arena_reset(arena);
         if (!mark_filter(m, ix, &w->after->rules[w->plan.selected[i]], arena))

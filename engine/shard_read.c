@@ -152,6 +152,16 @@ static enum err batch_take(struct shard *s, struct batch *t, struct errinfo *ei)
     return ok ? ERR_OK : arena_error(t->r->arena, ei);
 }
 
+uint32_t shard_slot_end(struct shard *s)
+{
+    uint32_t end;
+
+    mutex_lock(&s->lock);
+    end = s->series.slot_end;
+    mutex_unlock(&s->lock);
+    return end;
+}
+
 struct index *shard_index_pin(struct shard *s)
 {
     struct index *index;
