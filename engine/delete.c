@@ -225,25 +225,76 @@ static void cut_end(void *ctx, struct shard *s)
     }
 }
 
-/* The slots that any target matches, each once. */
-static enum err matching_mark(const struct delete *d, struct shard *s, struct slot_bits *out,
-                              struct errinfo *ei)
+struct filter_marking {
+    const struct delete *d;
+    struct slot_bits *marks;
+};
+
+/* Whether any target's filter drops a series. */
+static enum err is_dropped(const struct delete *d, const struct labels *labels,
+                           struct arena *scratch, bool *out, struct errinfo *ei)
 {
-    struct arena arena;
+    *out = false;
+    for (size_t i = 0; i < d->target_count && !*out; i++) {
+        const struct relabel *filter = d->targets[i].filter;
+
+        if (filter != NULL && !relabel_drops(filter, labels, scratch, out))
+            return arena_error(scratch, ei);
+    }
+    return ERR_OK;
+}
+
+static enum err dropped_mark(void *ctx, const uint32_t *slots, const struct labels *sets,
+                             size_t count, struct arena *scratch, struct errinfo *ei)
+{
+    const struct filter_marking *x = ctx;
     enum err err = ERR_OK;
 
-    arena_init(&arena, d->engine->memory);
-    for (size_t t = 0; t < d->target_count && err == ERR_OK; t++) {
-        uint32_t *slots = NULL;
-        size_t count = 0;
+    for (size_t i = 0; i < count && err == ERR_OK; i++) {
+        bool drops = false;
 
-        err = index_select(s->index, d->targets[t].matchers, d->targets[t].matcher_count, NULL,
-                           &arena, &slots, &count, ei);
-        for (size_t i = 0; i < count && err == ERR_OK; i++)
-            slot_bits_set(out, slots[i]);
-        arena_reset(&arena);
+        if (sets[i].count > 0)
+            err = is_dropped(x->d, &sets[i], scratch, &drops, ei);
+        if (drops)
+            slot_bits_set(x->marks, slots[i]);
     }
+    return err;
+}
+
+static enum err matching_mark(const struct delete *d, struct shard *s,
+                              const struct matcher *matchers, size_t matcher_count,
+                              struct slot_bits *out, struct errinfo *ei)
+{
+    uint32_t *slots = NULL;
+    size_t count = 0;
+    struct arena arena;
+    enum err err;
+
+    arena_init(&arena, d->engine->memory);
+    err = index_select(s->index, matchers, matcher_count, NULL, &arena, &slots, &count, ei);
+    for (size_t i = 0; i < count && err == ERR_OK; i++)
+        slot_bits_set(out, slots[i]);
     arena_done(&arena);
+    return err;
+}
+
+/* The slots of all targets, each once. */
+static enum err targets_mark(const struct delete *d, struct shard *s, struct slot_bits *out,
+                             struct errinfo *ei)
+{
+    struct filter_marking x = {d, out};
+    bool any_filter = false;
+    enum err err = ERR_OK;
+
+    for (size_t i = 0; i < d->target_count && err == ERR_OK; i++) {
+        const struct delete_target *t = &d->targets[i];
+
+        any_filter |= t->filter != NULL;
+        if (t->filter == NULL)
+            err = matching_mark(d, s, t->matchers, t->matcher_count, out, ei);
+    }
+    if (err == ERR_OK && any_filter) /* no postings tell: each series is asked */
+        err = index_walk(s->index, shard_slot_end(s), d->engine->memory, dropped_mark, &x, ei);
     return err == ERR_OK && out->unknown ? errinfo_set(ei, ERR_NOMEM, 0, "slots of a deletion")
                                          : err;
 }
@@ -254,7 +305,7 @@ static enum err matching_list(struct shard_delete *x, struct shard *s, struct er
 {
     struct slot_bits bits = {0};
     size_t count = 0;
-    enum err err = matching_mark(x->d, s, &bits, ei);
+    enum err err = targets_mark(x->d, s, &bits, ei);
 
     for (size_t w = 0; w < bits.word_count; w++)
         count += (size_t)__builtin_popcountll(bits.words[w]);
@@ -314,6 +365,18 @@ static enum err extra_also(void *ctx, struct manifest *m, struct errinfo *ei)
     return d->extra->also(d->extra->ctx, m, d->generations, ei);
 }
 
+static enum err target_add(const struct delete *d, size_t i, int64_t max_time_ms,
+                           struct tombstone_list **out, struct errinfo *ei)
+{
+    const struct delete_target *t = &d->targets[i];
+
+    if (t->filter != NULL)
+        return tombstone_list_add_filter(d->list, relabel_config_of(t->filter), d->min_time_ms,
+                                         max_time_ms, d->generations[i], out, ei);
+    return tombstone_list_add(d->list, t->matchers, t->matcher_count, d->min_time_ms, max_time_ms,
+                              d->generations[i], out, ei);
+}
+
 /* d->list: the list in effect with the new ones. */
 static enum err list_extend(struct delete *d, int64_t max_time_ms, struct errinfo *ei)
 {
@@ -324,8 +387,7 @@ static enum err list_extend(struct delete *d, int64_t max_time_ms, struct errinf
         struct tombstone_list *next = NULL;
 
         d->generations[i] = generation_of_file(engine_file_number(d->engine));
-        err = tombstone_list_add(d->list, d->targets[i].matchers, d->targets[i].matcher_count,
-                                 d->min_time_ms, max_time_ms, d->generations[i], &next, ei);
+        err = target_add(d, i, max_time_ms, &next, ei);
         if (err == ERR_OK) {
             tombstone_list_unref(d->list);
             d->list = next;
@@ -403,7 +465,8 @@ enum err delete_locked(struct engine *e, const struct delete_target *targets, si
                        .extra = extra};
 
     for (size_t i = 0; i < target_count; i++)
-        if (targets[i].matcher_count == 0 || min_time_ms > max_time_ms)
+        if ((targets[i].matcher_count == 0 && targets[i].filter == NULL) ||
+            min_time_ms > max_time_ms)
             return errinfo_set(ei, ERR_INVALID, 0, "a deletion needs matchers and a range");
     return delete_run(&d, ei);
 }
@@ -411,7 +474,7 @@ enum err delete_locked(struct engine *e, const struct delete_target *targets, si
 enum err engine_delete(struct engine *e, const struct matcher *matchers, size_t matcher_count,
                        int64_t min_time_ms, int64_t max_time_ms, struct errinfo *ei)
 {
-    const struct delete_target target = {matchers, matcher_count};
+    const struct delete_target target = {matchers, matcher_count, NULL};
     enum err err = flush_admit(e, ei);
 
     if (err != ERR_OK)
@@ -462,8 +525,13 @@ enum err engine_deleted_ranges(struct engine *e, const struct labels *labels, ui
 
     for (size_t i = 0; i < room && ranges != NULL; i++) {
         const struct tombstone *t = &list->items[i];
+        bool hits = false;
 
-        if (generation < t->generation && tombstone_matches(t, labels))
+        if (generation >= t->generation)
+            continue;
+        if (!tombstone_matches(t, labels, arena, &hits))
+            ranges = NULL;
+        else if (hits)
             ranges[count++] = (struct delete_range){t->min_time_ms, t->max_time_ms};
     }
     tombstone_list_unref(list);

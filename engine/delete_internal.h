@@ -14,10 +14,11 @@ typedef enum err tombstones_also(void *ctx, struct manifest *m, struct errinfo *
 MUST_USE enum err tombstones_replace(struct engine *e, struct tombstone_list *list,
                                      tombstones_also *also, void *ctx, struct errinfo *ei);
 
-/* The matchers of one tombstone. Borrowed. */
+/* The series of one tombstone: those that match, or that a rule drops. Borrowed. */
 struct delete_target {
     const struct matcher *matchers;
     size_t matcher_count;
+    const struct relabel *filter; /* NULL: the matchers */
 };
 /* engine_delete() of several with the locks held, of which all happen or none; `also` as above,
  * with the generation of each tombstone, or 0 when nothing lies in the range. */

@@ -544,8 +544,10 @@ static enum err matches_get(struct reading *g, size_t item, bool **out)
 
     if (matches == NULL)
         return refused(g);
-    for (size_t i = 0; i < g->tombstone_count; i++)
-        matches[i] = tombstone_matches(g->tombstones[i], g->labels[item]);
+    for (size_t i = 0; i < g->tombstone_count; i++) {
+        if (!tombstone_matches(g->tombstones[i], g->labels[item], &g->scratch, &matches[i]))
+            return refused(g);
+    }
     *out = matches;
     return ERR_OK;
 }

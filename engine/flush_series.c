@@ -301,8 +301,10 @@ enum err flush_series_write(struct flush *w, uint32_t rank, const struct labels 
     struct flush_chunk *chunks = w->chunks + w->starts[series];
     enum err e = ERR_OK;
 
-    for (size_t i = 0; i < w->tombstone_count; i++)
-        w->tombstone_hits[i] = tombstone_matches(w->tombstones[i], labels);
+    for (size_t i = 0; i < w->tombstone_count; i++) {
+        if (!tombstone_matches(w->tombstones[i], labels, &w->series_arena, &w->tombstone_hits[i]))
+            return arena_error(&w->series_arena, ei);
+    }
     chunks_sort(w, chunks, count);
     cuts_choose(w, chunks, count);
     for (uint32_t i = 0, end; i < count && e == ERR_OK; i = end) {

@@ -42,9 +42,13 @@ enum section_kind {
     SECTION_PARTS = 3,
     SECTION_TOMBSTONES = 4, /* only where there are any */
     SECTION_PURGES = 5,     /* the same */
+    SECTION_FILTERS = 6,    /* tombstones where any has a filter; then 4 is not there */
 };
 
-enum { SECTIONS_ALWAYS = 1 << SECTION_SEQUENCES | 1 << SECTION_FILES | 1 << SECTION_PARTS };
+enum {
+    SECTIONS_ALWAYS = 1 << SECTION_SEQUENCES | 1 << SECTION_FILES | 1 << SECTION_PARTS,
+    SECTIONS_TOMBSTONES = 1 << SECTION_TOMBSTONES | 1 << SECTION_FILTERS, /* one of them */
+};
 
 /* ---- writing ---- */
 
@@ -110,8 +114,8 @@ static enum err list_encode(const struct manifest *m, enum section_kind kind, st
 
     section_head(w, kind, 0);
     begin = w->size;
-    e = kind == SECTION_TOMBSTONES ? tombstone_list_encode(m->tombstones, w, ei)
-                                   : purge_list_encode(m->purges, w, ei);
+    e = kind == SECTION_PURGES ? purge_list_encode(m->purges, w, ei)
+                               : tombstone_list_encode(m->tombstones, w, ei);
     if (e != ERR_OK || w->failed)
         return e;
     size = w->size - begin;
@@ -137,7 +141,9 @@ enum err manifest_encode(const struct manifest *m, struct byte_writer *w, struct
     for (size_t i = 0; i < m->part_count; i++)
         part_encode(&m->parts[i], w);
     if (any_tombstones)
-        e = list_encode(m, SECTION_TOMBSTONES, w, ei);
+        e = list_encode(
+            m, tombstone_list_has_filters(m->tombstones) ? SECTION_FILTERS : SECTION_TOMBSTONES, w,
+            ei);
     if (any_purges && e == ERR_OK)
         e = list_encode(m, SECTION_PURGES, w, ei);
     if (e != ERR_OK)
@@ -338,11 +344,11 @@ static enum err repeats_refuse(struct manifest *m, struct errinfo *ei)
     return ERR_OK;
 }
 
-static enum err tombstones_decode(const uint8_t *data, size_t size, struct manifest *out,
-                                  struct errinfo *ei)
+static enum err tombstones_decode(const uint8_t *data, size_t size, bool has_filters,
+                                  struct manifest *out, struct errinfo *ei)
 {
     struct errinfo own = {0};
-    enum err e = tombstone_list_decode(data, size, &out->tombstones, &own);
+    enum err e = tombstone_list_decode(data, size, has_filters, &out->tombstones, &own);
 
     return e == ERR_OK ? e : errinfo_set(ei, e, 0, "%s: %s", MANIFEST_PATH, own.message);
 }
@@ -367,7 +373,7 @@ static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct man
     if (content == NULL)
         return errinfo_set(ei, ERR_CORRUPT, 0, "%s: section %" PRIu32 " of %" PRIu64 " bytes",
                            MANIFEST_PATH, kind, size);
-    if (kind < SECTION_SEQUENCES || kind > SECTION_PURGES) {
+    if (kind < SECTION_SEQUENCES || kind > SECTION_FILTERS) {
         if ((flags & SECTION_MUST) == 0)
             return ERR_OK;
         return errinfo_set(ei, ERR_UNSUPPORTED, 0,
@@ -378,6 +384,8 @@ static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct man
         return errinfo_set(ei, ERR_CORRUPT, 0, "%s: section %" PRIu32 " stands there twice",
                            MANIFEST_PATH, kind);
     *seen |= 1U << kind;
+    if ((*seen & SECTIONS_TOMBSTONES) == SECTIONS_TOMBSTONES)
+        return errinfo_set(ei, ERR_CORRUPT, 0, "%s: two sections of tombstones", MANIFEST_PATH);
     section = reader_init(content, (size_t)size);
     switch (kind) {
     case SECTION_SEQUENCES:
@@ -387,7 +395,8 @@ static enum err section_decode(struct byte_reader *r, uint32_t *seen, struct man
     case SECTION_PARTS:
         return parts_decode(&section, out, ei);
     case SECTION_TOMBSTONES:
-        return tombstones_decode(content, (size_t)size, out, ei);
+    case SECTION_FILTERS:
+        return tombstones_decode(content, (size_t)size, kind == SECTION_FILTERS, out, ei);
     default:
         return purges_decode(content, (size_t)size, out, ei);
     }

@@ -74,7 +74,7 @@ static uint64_t parts_purged(const struct manifest *m, uint64_t generation)
 /* Those that do not stand, ascending by key. */
 struct making {
     struct purge_item *items;
-    struct delete_target *targets;
+    struct delete_target *targets; /* their filters are ours */
     size_t count;
 };
 
@@ -105,12 +105,35 @@ static int compare_requests(const void *a, const void *b)
                        (*(const struct purge_request *const *)b)->key);
 }
 
+static enum err target_make(const struct purge_request *r, struct arena *arena,
+                            struct delete_target *out, struct errinfo *ei)
+{
+    struct relabel *filter = NULL;
+    enum err err = ERR_OK;
+
+    if (r->filter != NULL && !relabel_action_filters(r->filter->action))
+        return errinfo_set(ei, ERR_INVALID, 0, "a rule that drops nothing purges nothing");
+    if (r->filter != NULL)
+        err = relabel_compile(r->filter, arena, &filter, ei);
+    if (err == ERR_OK)
+        *out = (struct delete_target){r->matchers, r->matcher_count, filter};
+    return err;
+}
+
+static void making_done(struct making *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        relabel_done((struct relabel *)(uintptr_t)w->targets[i].filter);
+}
+
+/* To be ended by making_done(), also after a failure. */
 static enum err making_list(const struct purge_list *standing, const struct purge_request *requests,
                             size_t count, struct arena *arena, struct making *out,
                             struct errinfo *ei)
 {
     const struct purge_request **sorted =
         ARENA_ARRAY(arena, count + 1, const struct purge_request *);
+    enum err err = ERR_OK;
 
     out->items = ARENA_ARRAY(arena, count + 1, struct purge_item);
     out->targets = ARENA_ARRAY(arena, count + 1, struct delete_target);
@@ -120,16 +143,17 @@ static enum err making_list(const struct purge_list *standing, const struct purg
     for (size_t i = 0; i < count; i++)
         sorted[i] = &requests[i];
     qsort(sorted, count, sizeof(void *), compare_requests);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && err == ERR_OK; i++) {
         const struct purge_request *r = sorted[i];
 
         if ((i > 0 && str_equal(sorted[i - 1]->key, r->key)) ||
             purge_list_find(standing, r->key) != NULL)
             continue;
-        out->items[out->count] = (struct purge_item){.key = r->key};
-        out->targets[out->count++] = (struct delete_target){r->matchers, r->matcher_count};
+        err = target_make(r, arena, &out->targets[out->count], ei);
+        if (err == ERR_OK)
+            out->items[out->count++] = (struct purge_item){.key = r->key};
     }
-    return ERR_OK;
+    return err;
 }
 
 enum err engine_purge(struct engine *e, const struct purge_request *requests, size_t count,
@@ -151,6 +175,7 @@ enum err engine_purge(struct engine *e, const struct purge_request *requests, si
     if (err == ERR_OK && w.count > 0)
         err = delete_locked(e, w.targets, w.count, INT64_MIN, INT64_MAX, &extra, ei);
     engine_maintain_unlock_all(e);
+    making_done(&w);
     arena_done(&arena);
     if (err == ERR_OK && made != NULL)
         *made = w.count;

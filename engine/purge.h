@@ -14,14 +14,19 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "engine/labels.h"
+#include "engine/relabel.h"
 
 struct engine;
 
-/* What is to be purged, and under which key. Borrowed. */
+/* What is to be purged, and under which key: the series that match, or that a rule drops by the
+ * labels that are stored. Borrowed. */
 struct purge_request {
     struct str key; /* not empty, at most 1 MiB */
     const struct matcher *matchers;
     size_t matcher_count;
+    /* NULL: the matchers. Else keep, drop, keepequal or dropequal; passes relabel_config_check().
+     */
+    const struct relabel_config *filter;
 };
 /* As engine_delete() of everything stored by now (maintain.h), of each request under its key; one
  * whose key stands, or stood before in the list, is passed over. However many they are, shards are

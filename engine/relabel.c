@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/md5.h"
 #include "base/regex.h"
 #include "base/unicode.h"
@@ -303,4 +304,20 @@ bool relabel_apply(const struct relabel *r, struct relabel_set *s)
         break;
     }
     return true;
+}
+
+bool relabel_drops(const struct relabel *r, const struct labels *labels, struct arena *arena,
+                   bool *out)
+{
+    struct arena_mark mark = arena_mark_get(arena);
+    struct relabel_set s;
+    bool ok = relabel_set_begin(&s, labels, arena);
+
+    ASSERT(relabel_action_filters(r->config.action));
+    if (ok) {
+        *out = !relabel_apply(r, &s);
+        ok = !s.failed;
+    }
+    arena_mark_return(arena, mark);
+    return ok;
 }

@@ -91,4 +91,10 @@ MUST_USE bool relabel_set_labels(struct relabel_set *s, struct labels *out);
  * answer means nothing. */
 bool relabel_apply(const struct relabel *r, struct relabel_set *s);
 
+/* Whether a rule that only keeps or drops (relabel_action_filters()) drops labels (sorted, unique):
+ * relabel_apply() of them alone. False when `arena` refuses, which holds nothing of this
+ * afterwards. Any number of threads, each with an arena. */
+MUST_USE bool relabel_drops(const struct relabel *r, const struct labels *labels,
+                            struct arena *arena, bool *out);
+
 #endif

@@ -97,6 +97,7 @@ MUST_USE enum err life_delete_series(struct life *l, uint32_t series, int64_t mi
 MUST_USE enum err life_purge_make(struct life *l, const struct matcher *matchers,
                                   size_t matcher_count);
 MUST_USE enum err life_purge_make_series(struct life *l, uint32_t series);
+MUST_USE enum err life_purge_make_rule(struct life *l, const struct relabel_config *rule);
 MUST_USE enum err life_purge_withdraw(struct life *l);
 /* Compares what a start has found with the model, or takes it over if that was left open. */
 void life_purge_opened(struct life *l);

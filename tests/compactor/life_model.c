@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "tests/engine/rule_kit.h"
 #include "tests/lib/test_support.h"
 
 enum { NAMES = 5, JOBS = 3 };
@@ -64,6 +65,9 @@ void life_model_copy(const struct life_model *from, struct life_model *out)
 
 /* ---- names ---- */
 
+/* In byte order. */
+static const char *const label_names[LIFE_LABEL_COUNT] = {"__name__", "id", "instance", "job"};
+
 struct str life_label_value(uint32_t series, struct str name, char out[LIFE_LABELS_SIZE])
 {
     uint32_t entity = series / NAMES;
@@ -82,11 +86,10 @@ struct str life_label_value(uint32_t series, struct str name, char out[LIFE_LABE
 
 void life_labels_text(uint32_t series, unsigned variant, char out[LIFE_LABELS_SIZE])
 {
-    static const char *const names[LIFE_LABEL_COUNT] = {"__name__", "id", "instance", "job"};
     size_t size = 0;
 
     for (unsigned i = 0; i < LIFE_LABEL_COUNT; i++) {
-        const char *name = names[(i + variant) % LIFE_LABEL_COUNT];
+        const char *name = label_names[(i + variant) % LIFE_LABEL_COUNT];
         char value[LIFE_LABELS_SIZE];
 
         (void)life_label_value(series, str_from(name), value);
@@ -94,6 +97,20 @@ void life_labels_text(uint32_t series, unsigned variant, char out[LIFE_LABELS_SI
                                  i == 0 ? "" : ",", name, value);
         CHECK(size < LIFE_LABELS_SIZE);
     }
+}
+
+static bool rule_drops(uint32_t series, const struct relabel_config *rule)
+{
+    char values[LIFE_LABEL_COUNT][LIFE_LABELS_SIZE];
+    struct label items[LIFE_LABEL_COUNT];
+    const struct labels labels = {LIFE_LABEL_COUNT, items};
+
+    for (size_t i = 0; i < LIFE_LABEL_COUNT; i++) {
+        struct str name = str_from(label_names[i]);
+
+        items[i] = (struct label){name, life_label_value(series, name, values[i])};
+    }
+    return rule_kit_filter_drops(rule, &labels);
 }
 
 bool life_matches(uint32_t series, const struct matcher *matchers, size_t matcher_count)
@@ -280,6 +297,14 @@ void life_model_purge(struct life_model *m, const struct matcher *matchers, size
     life_model_forget(m);
     for (size_t i = 0; i < m->count; i++)
         m->series[i].is_purged = life_matches((uint32_t)i, matchers, matcher_count);
+}
+
+void life_model_purge_rule(struct life_model *m, const struct relabel_config *rule)
+{
+    CHECK(!m->is_hiding);
+    life_model_forget(m);
+    for (size_t i = 0; i < m->count; i++)
+        m->series[i].is_purged = rule_drops((uint32_t)i, rule);
 }
 
 void life_model_hide(struct life_model *m)

@@ -13,6 +13,7 @@
 
 #include "engine/labels.h"
 #include "engine/querier.h"
+#include "engine/relabel.h"
 
 struct life_sample {
     int64_t t_ms;
@@ -75,6 +76,8 @@ size_t life_model_delete(struct life_model *m, const struct matcher *matchers, s
  * it again, certainly so when the `whole` of it is left. Between the last two they may be written
  * anew, and hidden samples be deleted. Forgotten, it names none and nothing is hidden. */
 void life_model_purge(struct life_model *m, const struct matcher *matchers, size_t matcher_count);
+/* The same of what a relabelling rule drops. */
+void life_model_purge_rule(struct life_model *m, const struct relabel_config *rule);
 void life_model_hide(struct life_model *m);
 void life_model_show(struct life_model *m, bool whole);
 void life_model_forget(struct life_model *m);

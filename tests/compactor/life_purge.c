@@ -36,20 +36,36 @@ void life_purge_opened(struct life *l)
     l->purge_is_unsure = false;
 }
 
-enum err life_purge_make(struct life *l, const struct matcher *matchers, size_t matcher_count)
+/* The model knows which series. */
+static enum err make(struct life *l, const struct purge_request *request)
 {
-    const struct purge_request request = {KEY, matchers, matcher_count};
     size_t made = 0;
     enum err e;
 
-    life_model_purge(&l->model, matchers, matcher_count);
     l->purge_is_worn = false;
-    e = engine_purge(l->kit.engine, &request, 1, &made, &l->kit.ei);
+    e = engine_purge(l->kit.engine, request, 1, &made, &l->kit.ei);
     CHECK(e != ERR_OK || made == 1);
     l->purge_is_unsure = e != ERR_OK;
     take_over(l);
     CHECK(e != ERR_OK || l->model.is_hiding);
     return e;
+}
+
+enum err life_purge_make(struct life *l, const struct matcher *matchers, size_t matcher_count)
+{
+    const struct purge_request request = {
+        .key = KEY, .matchers = matchers, .matcher_count = matcher_count};
+
+    life_model_purge(&l->model, matchers, matcher_count);
+    return make(l, &request);
+}
+
+enum err life_purge_make_rule(struct life *l, const struct relabel_config *rule)
+{
+    const struct purge_request request = {.key = KEY, .filter = rule};
+
+    life_model_purge_rule(&l->model, rule);
+    return make(l, &request);
 }
 
 enum err life_purge_make_series(struct life *l, uint32_t series)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/engine/tombstone_kit.h"
+
 enum { SAMPLES_MAX = 60, HOUR_MS = 3600000 };
 
 void flush_kit_init(struct flush_kit *k, struct test_random *r, struct fs *fs, size_t series_count)
@@ -217,7 +219,7 @@ static bool is_deleted(const struct flush_kit *k, const struct tombstone_list *t
 
         if (generation_of_file(generation_file_number(s->generation)) < t->generation &&
             s->t_ms >= t->min_time_ms && s->t_ms <= t->max_time_ms &&
-            tombstone_matches(t, &k->merge.series[s->series].labels))
+            tombstone_kit_hits(t, &k->merge.series[s->series].labels))
             return true;
     }
     return false;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/regex.h"
+
 static const char *const label_names[] = {"__name__", "job", "pod", "tmp", "zone"};
 static const char *const label_values[] = {"a", "ab", "abc", "b", "ba", "node-1", "node-2", ""};
 static const char *const patterns[] = {
@@ -57,6 +59,49 @@ static struct relabel_config random_relabel(struct test_random *random, struct a
     if (c.action == RELABEL_REPLACE && test_random_below(random, 2) == 0)
         c.replacement = test_random_below(random, 2) == 0 ? STR_LITERAL("n$1") : STR_LITERAL("ab");
     return c;
+}
+
+struct relabel_config rule_kit_filter(struct test_random *random, struct arena *arena)
+{
+    return random_relabel(random, arena, true);
+}
+
+bool rule_kit_filter_drops(const struct relabel_config *c, const struct labels *labels)
+{
+    struct regex *re = NULL;
+    struct errinfo ei = {0};
+    struct byte_writer joined;
+    struct str text;
+    bool is_equal, is_match;
+
+    writer_init(&joined);
+    for (size_t i = 0; i < c->source_label_count; i++) {
+        struct str value = labels_get(labels, c->source_labels[i]);
+
+        if (i > 0)
+            writer_append(&joined, c->separator.data, c->separator.size);
+        writer_append(&joined, value.data, value.size);
+    }
+    CHECK(!joined.failed);
+    text = (struct str){joined.data == NULL ? "" : (const char *)joined.data, joined.size};
+    is_equal = str_equal(text, labels_get(labels, c->target_label));
+    CHECK_OK(regex_compile(c->regex, &re, &ei), &ei);
+    is_match = regex_match(re, text);
+    regex_free(re);
+    writer_done(&joined);
+    switch (c->action) {
+    case RELABEL_DROP:
+        return is_match;
+    case RELABEL_KEEP:
+        return !is_match;
+    case RELABEL_DROPEQUAL:
+        return is_equal;
+    case RELABEL_KEEPEQUAL:
+        return !is_equal;
+    default:
+        CHECK(false);
+        return false;
+    }
 }
 
 static struct matcher *random_matchers(struct test_random *random, struct arena *arena,

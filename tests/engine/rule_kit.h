@@ -23,6 +23,12 @@ struct drop_rule rule_kit_drop(const char *rule_name, const char *label, const c
 enum { RULE_KIT_LABELS = 6 };
 struct labels rule_kit_labels(struct test_random *random, struct arena *arena);
 
+/* A random rule that only keeps or drops; texts in `arena`. */
+struct relabel_config rule_kit_filter(struct test_random *random, struct arena *arena);
+/* Whether it drops these labels, told from its fields alone: values put together in a buffer, and a
+ * regular expression that is compiled anew. */
+bool rule_kit_filter_drops(const struct relabel_config *c, const struct labels *labels);
+
 /* Rules one after the other, each compiled anew. */
 struct rule_verdict rule_kit_judge(const struct drop_rule *rules, size_t count,
                                    const struct labels *labels, struct arena *arena);

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "tests/engine/histogram_kit.h"
 #include "tests/engine/set_kit.h"
+#include "tests/engine/tombstone_kit.h"
 #include "tests/lib/test_cmocka.h"
 
 #define BASE_MS 1767225600000
@@ -235,7 +236,7 @@ static bool is_deleted(const struct world *w, uint64_t generation, uint32_t seri
         const struct tombstone *t = &list->items[i];
 
         if (t->generation > generation && t_ms >= t->min_time_ms && t_ms <= t->max_time_ms &&
-            tombstone_matches(t, &w->labels[series]))
+            tombstone_kit_hits(t, &w->labels[series]))
             return true;
     }
     return false;

@@ -103,6 +103,27 @@ static void add_tombstones(struct manifest *m, uint64_t count)
     arena_done(&arena);
 }
 
+/* A tombstone with a filter, and two source labels. */
+static void add_filter(struct manifest *m, enum relabel_action action)
+{
+    static const struct str names[] = {{"job", 3}, {"instance", 8}};
+    struct tombstone_list *more = NULL;
+    struct relabel_config c;
+    struct errinfo ei = {0};
+
+    relabel_config_init(&c);
+    c.action = action;
+    c.source_labels = names;
+    c.source_label_count = 2;
+    if (action == RELABEL_DROP || action == RELABEL_KEEP)
+        c.regex = STR_LITERAL("a;.*|b");
+    else
+        c.target_label = STR_LITERAL("both");
+    CHECK_OK(tombstone_list_add_filter(m->tombstones, &c, -7, 1000, 9, &more, &ei), &ei);
+    tombstone_list_unref(m->tombstones);
+    m->tombstones = more;
+}
+
 static void add_purges(struct manifest *m, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -207,6 +228,8 @@ static void test_round_trips(void **state)
 
         add_tombstones(&m, (uint64_t)i % 4);
         add_purges(&m, (uint64_t)i / 4 % 3);
+        if (i % 8 == 7)
+            add_filter(&m, i % 16 == 7 ? RELABEL_DROP : RELABEL_KEEPEQUAL);
         CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
         CHECK_OK(manifest_decode(w.data, w.size, &got, &ei), &ei);
         CHECK((got.tombstones != NULL) == (i % 4 > 0));
@@ -266,6 +289,7 @@ static void test_damage(void **state)
 
     (void)state;
     add_tombstones(&m, 3);
+    add_filter(&m, RELABEL_KEEP);
     writer_init(&w);
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     for (size_t cut = 0; cut < w.size; cut++) {
@@ -297,6 +321,52 @@ static void reseal(struct byte_writer *w)
 {
     put_le32(w->data + 252, crc32c(w->data, 252));
     put_le32(w->data + w->size - 4, crc32c(w->data + 256, w->size - 4 - 256));
+}
+
+/* Tombstones stand in one of two sections, by whether any has a filter; never in both. */
+static void test_sections_of_tombstones(void **state)
+{
+    struct test_random r = test_random_init(9);
+    struct manifest m = random_manifest(&r, 0), got = {0};
+    struct byte_writer w, plain;
+    struct errinfo ei = {0};
+    size_t at;
+
+    (void)state;
+    writer_init(&w);
+    writer_init(&plain);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    at = w.size - 4;
+    add_tombstones(&m, 1);
+    CHECK_OK(manifest_encode(&m, &plain, &ei), &ei);
+    CHECK(plain.data[at] == 4);
+    add_filter(&m, RELABEL_DROP);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    /* A program that knows no filters refuses the directory, as one of a newer version. */
+    CHECK(w.data[at] == 6 && w.data[at + 4] == 1);
+    CHECK_OK(manifest_decode(w.data, w.size, &got, &ei), &ei);
+    CHECK(got.tombstones->count == 2 && tombstone_list_has_filters(got.tombstones));
+    manifest_done(&got);
+    /* One kind in the place of the other, and both. */
+    w.data[at] = 4;
+    plain.data[at] = 6;
+    reseal(&w);
+    reseal(&plain);
+    CHECK(manifest_decode(w.data, w.size, &got, NULL) == ERR_CORRUPT);
+    CHECK(manifest_decode(plain.data, plain.size, &got, NULL) == ERR_CORRUPT);
+    w.data[at] = 6;
+    plain.data[at] = 4;
+    w.size -= 4;
+    writer_append(&w, plain.data + at, plain.size - 4 - at);
+    writer_le32(&w, 0);
+    put_le32(w.data + 248, 5);
+    reseal(&w);
+    errinfo_clear(&ei);
+    CHECK(manifest_decode(w.data, w.size, &got, &ei) == ERR_CORRUPT);
+    CHECK(strstr(ei.message, "two sections of tombstones") != NULL);
+    writer_done(&w);
+    writer_done(&plain);
+    manifest_done(&m);
 }
 
 /* A section of a later version: skipped or refused, as it says itself. */
@@ -689,6 +759,14 @@ static void test_golden(void **state)
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     CHECK(w.size == size && memcmp(w.data, data, size) == 0);
     manifest_done(&got);
+    add_filter(&m, RELABEL_DROP);
+    add_filter(&m, RELABEL_DROPEQUAL);
+    size = golden_read("manifest_v2_filters.bin", data, sizeof data);
+    CHECK_OK(manifest_decode(data, size, &got, &ei), &ei);
+    CHECK(manifest_equal(&m, &got));
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    CHECK(w.size == size && memcmp(w.data, data, size) == 0);
+    manifest_done(&got);
     manifest_done(&m);
     writer_done(&w);
 }
@@ -722,6 +800,10 @@ static int write_golden(const char *dir)
     add_purges(&m, 2);
     CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
     golden_file(dir, "manifest_v2_purges.bin", w.data, w.size);
+    add_filter(&m, RELABEL_DROP);
+    add_filter(&m, RELABEL_DROPEQUAL);
+    CHECK_OK(manifest_encode(&m, &w, &ei), &ei);
+    golden_file(dir, "manifest_v2_filters.bin", w.data, w.size);
     writer_done(&w);
     manifest_done(&m);
     return 0;
@@ -733,6 +815,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_sections_of_tombstones),
         cmocka_unit_test(test_unknown_sections),
         cmocka_unit_test(test_bad_counts),
         cmocka_unit_test(test_repeats_are_refused),
