@@ -23,7 +23,7 @@ static void what_write(struct byte_writer *w, const struct drop_rule *r)
     }
     relabel_config_init(&fallback);
     writer_printf(w, "\"action\":\"%s\"", relabel_action_name(c->action));
-    if (c->has_source_labels) {
+    if (c->has_source_labels || c->source_label_count > 0) {
         json_write_raw(w, ",\"source_labels\":[");
         for (size_t i = 0; i < c->source_label_count; i++) {
             json_write_raw(w, i == 0 ? "" : ",");
@@ -33,7 +33,7 @@ static void what_write(struct byte_writer *w, const struct drop_rule *r)
     }
     if (!str_equal(c->separator, fallback.separator))
         text_field(w, "separator", c->separator);
-    if (c->has_regex)
+    if (c->has_regex || !str_equal(c->regex, fallback.regex))
         text_field(w, "regex", c->regex);
     if (c->modulus != 0)
         writer_printf(w, ",\"modulus\":%" PRIu64, c->modulus);

@@ -33,7 +33,8 @@ static enum err preview_run(struct http_request *r, const struct drop_rule *rule
     return e;
 }
 
-/* The rules that purge, as selectors: what is asked of files is then asked of all of them. */
+/* The rules that purge, as selectors where they are as good as one: when all are, files are asked
+ * for all their series. */
 static enum err purging_run(struct http_request *r, const struct config *config,
                             struct arena *arena, struct rule_figures *out, struct errinfo *ei)
 {
@@ -51,11 +52,13 @@ static enum err purging_run(struct http_request *r, const struct config *config,
         e = rule_selector_init(s, rule, arena, ei);
         if (e != ERR_OK)
             break;
-        purging[out->rule_count++] = (struct drop_rule){.name = rule->name,
-                                                        .comment = rule->comment,
-                                                        .selector = s->text,
-                                                        .matchers = s->matchers,
-                                                        .matcher_count = s->matcher_count};
+        purging[out->rule_count] = *rule;
+        if (s->filter == NULL) {
+            purging[out->rule_count].selector = s->text;
+            purging[out->rule_count].matchers = s->matchers;
+            purging[out->rule_count].matcher_count = s->matcher_count;
+        }
+        out->rule_count++;
     }
     if (e == ERR_OK && out->rule_count > 0)
         e = preview_run(r, purging, out->rule_count, arena, out, ei);

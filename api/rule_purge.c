@@ -207,7 +207,8 @@ static enum err making_add(struct making *m, const struct rule_set *set, size_t 
         err = rule_selector_init(s, r, arena, ei);
     if (err != ERR_OK)
         return err;
-    m->requests[m->count] = (struct purge_request){s->text, s->matchers, s->matcher_count};
+    m->requests[m->count] =
+        (struct purge_request){s->text, s->matchers, s->matcher_count, s->filter};
     m->rules[m->count++] = r;
     return ERR_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * What drop rules with `purge` do to what is stored: a purge of the engine for each selector
+ * What drop rules with `purge` do to what is stored: a purge of the engine for each selection
  * (rule_selector_internal.h), which goes with the last rule that has it. Its text is the purge's
  * key.
  */

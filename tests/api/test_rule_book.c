@@ -338,6 +338,10 @@ static void test_what_can_be_purged(void **state)
         "{name: p, purge: true, drop: '{job=\"a\"}'}",
         "{name: p, purge: true, source_labels: [job], regex: a, action: drop}",
         "{name: p, purge: true, source_labels: [job], regex: b, action: keep}",
+        "{name: p, purge: true, source_labels: [job, __name__], regex: 'a;b', action: drop}",
+        "{name: p, purge: true, source_labels: [__name__, job], separator: '', action: keep}",
+        "{name: p, purge: true, source_labels: [__name__], target_label: job, action: keepequal}",
+        "{name: p, purge: true, source_labels: [], target_label: job, action: dropequal}",
     };
 
     (void)state;
@@ -399,9 +403,106 @@ static void test_purges_follow(void **state)
     CHECK_OK(rule_book_remove(w.book, STR_LITERAL("b"), &change, &ei), &ei);
     CHECK(change.purges.made == 0 && change.purges.withdrawn == 1);
     CHECK(add(&w, "{name: r, action: labeldrop, regex: x, purge: true}") == ERR_INVALID);
-    CHECK(add(&w, "{name: r, source_labels: [a, b], regex: x, action: drop, purge: true}") ==
-          ERR_INVALID);
     check_names(&w, "a");
+    world_close(&w);
+    fs_free(fs);
+}
+
+/* Those of rules with several labels too: one purge of a rule, kept over a start, gone with it. */
+static void test_purges_of_rules(void **state)
+{
+    static const char *const rules[] = {
+        "{name: r, purge: true, source_labels: [a, b], separator: '', regex: x, action: drop}",
+        "{name: r, purge: true, source_labels: [a, b], regex: x, action: drop}",
+        "{name: r, purge: true, source_labels: [a, b], regex: x, action: keep}",
+        "{name: r, purge: true, source_labels: [a], target_label: b, action: dropequal}",
+        "{name: r, purge: true, source_labels: [a], target_label: b, action: keepequal}",
+        "{name: r, purge: true, source_labels: [b], target_label: a, action: keepequal}",
+    };
+    struct fs *fs = fs_new(31);
+    struct rule_change change = {0};
+    struct rule_purges settled;
+    struct errinfo ei = {0};
+    char text[200];
+    struct world w;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        world_open(&w, fs, "");
+        CHECK_OK(rule_book_settle(w.book, &settled, &ei), &ei);
+        CHECK(settled.made == 0 && settled.withdrawn == 0);
+        CHECK_OK(rule_book_add(w.book, str_from(rules[i]), &change, &ei), &ei);
+        CHECK(change.purges.made == 1 && change.purges.withdrawn == (i > 0));
+        CHECK_OK(rule_book_add(w.book, str_from(rules[i]), &change, &ei), &ei);
+        CHECK(change.purges.made == 0 && change.purges.withdrawn == 0);
+        world_close(&w);
+    }
+    /* The file's, in the place of the API's. */
+    (void)snprintf(text, sizeof text, "drop_rules: [%s]", rules[5]);
+    world_open(&w, fs, text);
+    CHECK_OK(rule_book_settle(w.book, &settled, &ei), &ei);
+    CHECK_OK(rule_book_remove(w.book, STR_LITERAL("r"), &change, &ei), &ei);
+    CHECK(settled.made + settled.withdrawn + change.purges.made + change.purges.withdrawn == 0);
+    world_close(&w);
+    world_open(&w, fs, "");
+    CHECK_OK(rule_book_settle(w.book, &settled, &ei), &ei);
+    CHECK(settled.made == 0 && settled.withdrawn == 1);
+    world_close(&w);
+    fs_free(fs);
+}
+
+/* Rules that drop nothing, or everything. */
+static void test_what_is_no_purge(void **state)
+{
+    static const struct {
+        const char *rule, *says; /* NULL: it may */
+    } cases[] = {
+        {"action: labeldrop, regex: x", "needs a rule that drops series"},
+        {"source_labels: [a], target_label: b", "needs a rule that drops series"},
+        {"action: hashmod, source_labels: [a], target_label: b, modulus: 3",
+         "needs a rule that drops series"},
+        {"action: labelmap, regex: x", "needs a rule that drops series"},
+        {"action: lowercase, source_labels: [a], target_label: b",
+         "needs a rule that drops series"},
+        {"action: drop", "needs a source label"},
+        {"action: drop, source_labels: [], regex: x", "needs a source label"},
+        {"action: keep, regex: x", "needs a source label"},
+        {"action: drop, source_labels: [a]", "everything"},
+        {"action: drop, source_labels: [a], regex: .*", "everything"},
+        {"action: drop, source_labels: [a], regex: .+", NULL},
+        {"action: drop, source_labels: [a, b]", "everything"},
+        {"action: drop, source_labels: [a, b], regex: .*", "everything"},
+        {"action: drop, source_labels: [a, b], regex: .*;.*", "everything"},
+        {"action: drop, source_labels: [a, b, c], regex: (.*);.*", "everything"},
+        {"action: drop, source_labels: [a, b], regex: .*;.*;.*", NULL},
+        {"action: drop, source_labels: [a, b], regex: .*;", NULL},
+        {"action: drop, source_labels: [a, b], separator: '', regex: .*.*", "everything"},
+        {"action: drop, source_labels: [a, b], separator: '||', regex: '.*\\|\\|.*'", "everything"},
+        {"action: drop, source_labels: [a, b], separator: x, regex: .*y.*", NULL},
+        {"action: drop, source_labels: [a, b], separator: x., regex: .*x.*", NULL},
+        {"action: dropequal, source_labels: [a], target_label: a", "everything"},
+        {"action: keepequal, source_labels: [a], target_label: a", "never drops"},
+        {"action: keepequal, source_labels: [a, b], target_label: a", NULL},
+        {"action: dropequal, source_labels: [b], target_label: a", NULL},
+        {"action: keepequal, source_labels: [], target_label: a", NULL},
+    };
+    struct fs *fs = fs_new(32);
+    struct world w;
+
+    (void)state;
+    world_open(&w, fs, "");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rule_change change = {0};
+        struct errinfo ei = {0};
+        char text[200];
+        enum err e;
+
+        (void)snprintf(text, sizeof text, "{name: p, purge: true, %s}", cases[i].rule);
+        e = rule_book_add(w.book, str_from(text), &change, &ei);
+        CHECK_MSG(e == (cases[i].says == NULL ? ERR_OK : ERR_INVALID), "%s: %s", text, ei.message);
+        CHECK_MSG(cases[i].says == NULL || strstr(ei.message, cases[i].says) != NULL, "%s: %s",
+                  text, ei.message);
+    }
     world_close(&w);
     fs_free(fs);
 }
@@ -417,6 +518,8 @@ int main(void)
         cmocka_unit_test(test_book),
         cmocka_unit_test(test_what_can_be_purged),
         cmocka_unit_test(test_purges_follow),
+        cmocka_unit_test(test_purges_of_rules),
+        cmocka_unit_test(test_what_is_no_purge),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,10 @@
-/* Rules as selectors: of random rules those that have one, and that both find the same series. */
+/* What rules with `purge` delete: of random rules those that may, that their selector or filter
+ * finds the series that they drop, and the texts that purges are known by. */
 #include "api/rule_selector_internal.h"
 
 #include <string.h>
 
+#include "api/config.h"
 #include "promql/ast.h"
 #include "tests/engine/rule_kit.h"
 #include "tests/lib/test_cmocka.h"
@@ -19,11 +21,41 @@ static bool selector_matches(const struct matcher *matchers, size_t count, const
     return true;
 }
 
-static bool may_have_selector(const struct drop_rule *r)
+static bool filters(const struct drop_rule *r)
 {
-    return r->matchers != NULL ||
-           ((r->relabel.action == RELABEL_DROP || r->relabel.action == RELABEL_KEEP) &&
-            r->relabel.source_label_count == 1);
+    return r->matchers != NULL || relabel_action_filters(r->relabel.action);
+}
+
+static bool is_dropped(const struct drop_rule *r, const struct labels *labels, struct arena *arena)
+{
+    return rule_kit_judge(r, 1, labels, arena).dropped_by == 0;
+}
+
+/* A filter is the rule itself, and so is its text. */
+static void check_filter(const struct rule_selector *s, const struct drop_rule *r,
+                         struct test_random *random, struct arena *arena)
+{
+    struct config read;
+    struct errinfo ei = {0};
+    char *rule =
+        arena_printf(arena, "{\"name\":\"x\",%.*s", (int)s->text.size - 1, s->text.data + 1);
+
+    CHECK(s->matchers == NULL && rule != NULL);
+    config_init(&read);
+    CHECK_OK(config_rules_parse(&read, "x", str_from(rule), DROP_RULE_API, &ei), &ei);
+    CHECK(read.drop_rule_count == 1);
+    for (int i = 0; i < SETS; i++) {
+        struct labels labels = rule_kit_labels(random, arena);
+        bool drops = is_dropped(r, &labels, arena);
+
+        CHECK(rule_kit_filter_drops(s->filter, &labels) == drops);
+        CHECK(is_dropped(&read.drop_rules[0], &labels, arena) == drops);
+    }
+    for (size_t i = 0; i < rule_selector_label_count(r); i++)
+        CHECK(str_equal(rule_selector_label(r, i), i < r->relabel.source_label_count
+                                                       ? r->relabel.source_labels[i]
+                                                       : r->relabel.target_label));
+    config_done(&read);
 }
 
 /* What the selector finds, as matchers and as text read back, is what the rule drops. */
@@ -37,6 +69,11 @@ static void check_same(struct drop_rule *r, struct test_random *random, struct a
     if (r->matchers != NULL)
         r->selector = STR_LITERAL("{job=\"as written\"}");
     CHECK_OK(rule_selector_init(&s, r, arena, &ei), &ei);
+    if (s.filter != NULL) {
+        check_filter(&s, r, random, arena);
+        rule_selector_done(&s);
+        return;
+    }
     CHECK(rule_selector_label_count(r) == s.matcher_count);
     if (r->matchers == NULL)
         CHECK_OK(promql_parse_selector(s.text, arena, &parsed, &parsed_count, &ei), &ei);
@@ -44,8 +81,7 @@ static void check_same(struct drop_rule *r, struct test_random *random, struct a
         CHECK(str_equal(s.text, r->selector));
     for (int i = 0; i < SETS; i++) {
         struct labels labels = rule_kit_labels(random, arena);
-        struct rule_verdict v = rule_kit_judge(r, 1, &labels, arena);
-        bool drops = v.dropped_by == 0;
+        bool drops = is_dropped(r, &labels, arena);
 
         CHECK_MSG(selector_matches(s.matchers, s.matcher_count, &labels) == drops, "%.*s of %s",
                   STR_ARGS(s.text), labels_format_braces(&labels, arena));
@@ -59,10 +95,24 @@ static void check_same(struct drop_rule *r, struct test_random *random, struct a
     rule_selector_done(&s);
 }
 
+/* A rule that filters is refused when it drops all series, or none. */
+static void check_refused(const struct drop_rule *r, struct test_random *random,
+                          struct arena *arena)
+{
+    size_t dropped = 0;
+
+    for (int i = 0; i < SETS; i++) {
+        struct labels labels = rule_kit_labels(random, arena);
+
+        dropped += is_dropped(r, &labels, arena);
+    }
+    CHECK(dropped == 0 || dropped == SETS);
+}
+
 static void test_finds_what_is_dropped(void **state)
 {
     struct test_random random = test_random_init(1);
-    size_t relabelling = 0, keeping = 0, refused = 0;
+    size_t by_action[RELABEL_UPPERCASE + 1] = {0}, refused = 0, useless = 0;
     struct arena arena;
 
     (void)state;
@@ -71,19 +121,21 @@ static void test_finds_what_is_dropped(void **state)
         struct drop_rule r = rule_kit_random(&random, &arena, i, false);
 
         if (rule_selector_obstacle(&r) == NULL) {
-            CHECK(may_have_selector(&r));
-            relabelling += r.matchers == NULL && r.relabel.action == RELABEL_DROP;
-            keeping += r.matchers == NULL && r.relabel.action == RELABEL_KEEP;
+            CHECK(filters(&r));
+            by_action[r.relabel.action] += r.matchers == NULL;
             check_same(&r, &random, &arena);
+        } else if (filters(&r)) {
+            check_refused(&r, &random, &arena);
+            useless++;
         } else {
-            CHECK(!may_have_selector(&r) || (r.relabel.action == RELABEL_DROP &&
-                                             str_equal(r.relabel.regex, STR_LITERAL(".*"))));
             refused++;
         }
         rule_kit_done(&r, 1);
         arena_done(&arena);
     }
-    CHECK(relabelling > COVERED_LEAST && keeping > COVERED_LEAST && refused > COVERED_LEAST);
+    CHECK(refused > COVERED_LEAST && useless > COVERED_LEAST);
+    for (int i = 0; i <= RELABEL_UPPERCASE; i++)
+        CHECK((by_action[i] > COVERED_LEAST) == relabel_action_filters((enum relabel_action)i));
 }
 
 static void test_texts(void **state)
@@ -119,6 +171,36 @@ static void test_texts(void **state)
     }
 }
 
+/* The rule in the form of requests; what it says by default is left out. */
+static void test_texts_of_filters(void **state)
+{
+    static const char *const texts[] = {
+        "{\"action\":\"drop\",\"source_labels\":[\"a\",\"b\"],\"regex\":\"x;y\"}",
+        "{\"action\":\"keep\",\"source_labels\":[\"a\",\"b\"],\"separator\":\"\",\"regex\":\"\"}",
+        "{\"action\":\"dropequal\",\"source_labels\":[\"a\"],\"target_label\":\"b\"}",
+        "{\"action\":\"keepequal\",\"source_labels\":[],\"target_label\":\"b\"}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct str text = {"", 0};
+        struct errinfo ei = {0};
+        struct config read;
+        struct arena arena;
+
+        arena_init(&arena, NULL);
+        config_init(&read);
+        CHECK_OK(config_rules_parse(
+                     &read, "x", str_from(arena_printf(&arena, "{\"name\":\"x\",%s", texts[i] + 1)),
+                     DROP_RULE_API, &ei),
+                 &ei);
+        CHECK_OK(rule_selector_text(&read.drop_rules[0], &arena, &text, &ei), &ei);
+        CHECK_MSG(str_equal(text, str_from(texts[i])), "%.*s", STR_ARGS(text));
+        config_done(&read);
+        arena_done(&arena);
+    }
+}
+
 static void test_obstacles(void **state)
 {
     struct str labels[] = {STR_LITERAL("a"), STR_LITERAL("b")};
@@ -128,18 +210,22 @@ static void test_obstacles(void **state)
     relabel_config_init(&r.relabel);
     r.relabel.source_labels = labels;
     r.relabel.source_label_count = 1;
-    CHECK(strstr(rule_selector_obstacle(&r), "the action drop or keep") != NULL); /* replace */
+    CHECK(strstr(rule_selector_obstacle(&r), "a rule that drops series") != NULL); /* replace */
     r.relabel.action = RELABEL_DROP;
     CHECK(strstr(rule_selector_obstacle(&r), "everything") != NULL); /* the default's regex */
     r.relabel.action = RELABEL_KEEP;
     CHECK(rule_selector_obstacle(&r) == NULL); /* drops nothing */
     r.relabel.source_label_count = 2;
-    CHECK(strstr(rule_selector_obstacle(&r),
-                 "needs one source label: write the rule as \"drop\"") != NULL);
+    CHECK(rule_selector_obstacle(&r) == NULL);
     r.relabel.source_label_count = 0;
-    CHECK(strstr(rule_selector_obstacle(&r), "needs one source label") != NULL);
+    CHECK(strstr(rule_selector_obstacle(&r), "needs a source label") != NULL);
     r.relabel.action = RELABEL_DROPEQUAL;
-    CHECK(strstr(rule_selector_obstacle(&r), "the action drop or keep") != NULL);
+    r.relabel.target_label = labels[0];
+    CHECK(rule_selector_obstacle(&r) == NULL);
+    r.relabel.source_label_count = 1;
+    CHECK(strstr(rule_selector_obstacle(&r), "everything") != NULL);
+    r.relabel.action = RELABEL_KEEPEQUAL;
+    CHECK(strstr(rule_selector_obstacle(&r), "never drops") != NULL);
 }
 
 int main(void)
@@ -147,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_what_is_dropped),
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_texts_of_filters),
         cmocka_unit_test(test_obstacles),
     };
 
