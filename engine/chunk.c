@@ -2,7 +2,7 @@
  * The open chunk's codec: append-only, byte-oriented tokens, exact for every bit of every double.
  *
  * Half of all series are constant and most of the rest are integers or centiseconds that move by
- * little, so a sample is one or two bytes as a rule and a constant costs a counter in place. Values
+ * little, so a sample is one or two bytes as a rule and a constant costs a counter. Values
  * are compared and kept as bits; a decimal form is used only where the very same division that the
  * decoder does gives the bits back. docs/formats/memtable-chunk.md:
  *
@@ -49,124 +49,142 @@ void series_init(struct series *s, struct hash128 fingerprint, uint16_t generati
 
 /* ---- writing ---- */
 
-/* One sample's tokens before they go to the blocks. */
-struct token_buffer {
-    uint8_t bytes[16];
-    size_t size;
+/* Tokens before they go to the blocks: at most those of a run, a step and a value. In registers,
+ * since bytes that are stored one by one and read as a word wait for each other. */
+struct tokens {
+    unsigned __int128 bytes; /* the first one lowest */
+    unsigned size;
 };
+enum { TOKENS_SIZE_MAX = sizeof(unsigned __int128) };
+static_assert(1 + CHUNK_SAMPLE_BYTES_MAX <= TOKENS_SIZE_MAX, "a run and a sample fit");
 
-static inline void put_le(struct token_buffer *b, uint64_t v, size_t size)
+static inline void put_le(struct tokens *k, uint64_t v, unsigned size)
 {
-    memcpy(b->bytes + b->size, &v, sizeof v); /* size <= 8 and 16 bytes leave room */
-    b->size += size;
+    k->bytes |= (unsigned __int128)v << (8 * k->size);
+    k->size += size;
 }
 
-static inline size_t byte_length(uint64_t v)
+static inline unsigned byte_length(uint64_t v)
 {
-    return v == 0 ? 1 : (71 - (size_t)__builtin_clzll(v)) / 8;
+    return v == 0 ? 1 : (71 - (unsigned)__builtin_clzll(v)) / 8;
 }
 
-static void put_step(struct token_buffer *b, int64_t change_ms)
+static inline void put_run(struct tokens *k, const struct series *s)
+{
+    uint8_t token;
+    unsigned size = (unsigned)chunk_run_token(s->run_count, &token);
+
+    if (size > 0)
+        put_le(k, token, size);
+}
+
+static void put_step(struct tokens *k, int64_t change_ms)
 {
     if (change_ms >= -STEP5_BIAS && change_ms < STEP5_BIAS) {
-        b->bytes[b->size++] = (uint8_t)(TOKEN_STEP5 | (uint8_t)(change_ms + STEP5_BIAS));
+        put_le(k, TOKEN_STEP5 | (uint8_t)(change_ms + STEP5_BIAS), 1);
         return;
     }
     uint64_t u = zigzag_encode(change_ms);
-    size_t size = byte_length(u);
+    unsigned size = byte_length(u);
 
     ASSERT(size <= 4); /* both steps are below CHUNK_SPAN_MAX_MS */
-    b->bytes[b->size++] = (uint8_t)(TOKEN_STEP_LONG | (size - 1));
-    put_le(b, u, size);
+    put_le(k, TOKEN_STEP_LONG | (size - 1), 1);
+    put_le(k, u, size);
 }
 
 /* A value that does not continue the current exponent; returns the new state. */
-static unsigned put_fresh_value(struct token_buffer *b, uint64_t bits)
+static unsigned put_fresh_value(struct tokens *k, uint64_t bits)
 {
     double v = double_from_bits(bits);
     int64_t i;
 
     for (unsigned scale = 0; scale < CHUNK_SCALE_COUNT; scale++) {
+        uint64_t varint = 0;
+
         if (!chunk_scale_exact(v, scale, &i))
             continue;
         uint64_t u = zigzag_encode(i);
         if (u >> 56 != 0)
             break; /* longer than raw */
-        b->bytes[b->size++] = (uint8_t)(TOKEN_ABSOLUTE | scale);
-        b->size += varint_write(b->bytes + b->size, u);
+        put_le(k, TOKEN_ABSOLUTE | scale, 1);
+        unsigned size = (unsigned)varint_write((uint8_t *)&varint, u);
+        put_le(k, varint, size);
         return scale;
     }
-    b->bytes[b->size++] = TOKEN_RAW;
-    put_le(b, bits, sizeof bits);
+    put_le(k, TOKEN_RAW, 1);
+    put_le(k, bits, sizeof bits);
     return CHUNK_SCALE_RAW;
 }
 
-static inline void put_difference(struct token_buffer *b, int64_t difference)
+static inline void put_difference(struct tokens *k, int64_t difference)
 {
     uint64_t u = zigzag_encode(difference);
 
     if (u < 1U << 6) {
-        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF6 | u);
+        put_le(k, TOKEN_DIFF6 | u, 1);
     } else if (u < 1U << 14) {
-        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF14 | u >> 8);
-        b->bytes[b->size++] = (uint8_t)u;
+        put_le(k, TOKEN_DIFF14 | u >> 8 | (u & 0xff) << 8, 2);
     } else {
-        size_t size = byte_length(u);
+        unsigned size = byte_length(u);
 
         if (size < DIFF_LONG_BYTES_MIN)
             size = DIFF_LONG_BYTES_MIN;
-        b->bytes[b->size++] = (uint8_t)(TOKEN_DIFF_LONG | (size - DIFF_LONG_BYTES_MIN));
-        put_le(b, u, size);
+        put_le(k, TOKEN_DIFF_LONG | (size - DIFF_LONG_BYTES_MIN), 1);
+        put_le(k, u, size);
     }
 }
 
 /* Tokens of a value other than the newest; returns the new state. */
-static inline unsigned put_value(struct token_buffer *b, const struct series *s, uint64_t bits)
+static inline unsigned put_value(struct tokens *k, const struct series *s, uint64_t bits)
 {
     int64_t now, before;
 
     if (s->scale != CHUNK_SCALE_RAW && chunk_scale_exact(double_from_bits(bits), s->scale, &now) &&
         chunk_scale_round(double_from_bits(s->newest_bits), s->scale, &before)) {
-        put_difference(b, now - before);
+        put_difference(k, now - before);
         return s->scale;
     }
-    return put_fresh_value(b, bits);
+    return put_fresh_value(k, bits);
 }
 
-static void blocks_append_split(struct series *s, struct chunk_source *source,
-                                struct chunk_block *tail, const struct token_buffer *b)
+/* What of the tokens does not fit the tail begins another block; returns the bytes there. */
+static unsigned blocks_append_split(struct series *s, struct chunk_source *source,
+                                    struct chunk_block *tail, const struct tokens *k)
 {
-    size_t head_size = CHUNK_BLOCK_PAYLOAD - s->tail_used;
-
-    memcpy(tail->data + s->tail_used, b->bytes, head_size);
+    unsigned head_size = CHUNK_BLOCK_PAYLOAD - s->tail_used, rest_size = k->size - head_size;
     uint32_t number = chunk_source_take(source);
     struct chunk_block *next = chunk_block_at(source->pool, number);
-    memcpy(next->data, b->bytes + head_size, b->size - head_size);
+
+    memcpy(tail->data + s->tail_used, &k->bytes, head_size);
+    memcpy(next->data, (const uint8_t *)&k->bytes + head_size, rest_size);
     next->next = 0;
     tail->next = number;
     s->open_tail = number;
-    s->tail_used = (uint16_t)((b->size - head_size) & 31);
+    return rest_size;
 }
 
-static inline void blocks_append(struct series *s, struct chunk_source *source,
-                                 const struct token_buffer *b)
+/* Returns how much of the tail block is used then. */
+static inline unsigned blocks_append(struct series *s, struct chunk_source *source,
+                                     const struct tokens *k)
 {
     struct chunk_block *tail = chunk_block_at(source->pool, s->open_tail);
-    size_t used = s->tail_used, room = CHUNK_BLOCK_PAYLOAD - used;
+    unsigned used = s->tail_used;
 
-    if (UNLIKELY(b->size > room)) {
-        blocks_append_split(s, source, tail, b);
-        return;
+    if (UNLIKELY(k->size > CHUNK_BLOCK_PAYLOAD - used))
+        return blocks_append_split(s, source, tail, k);
+    if (LIKELY(k->size <= sizeof(uint64_t))) {
+        uint64_t word = (uint64_t)k->bytes;
+
+        /* A whole word where it stays within the block: nobody reads the `next` of a tail, which is
+         * written when there is one. */
+        if (LIKELY(used <= sizeof *tail - sizeof word))
+            memcpy((uint8_t *)tail + used, &word, sizeof word);
+        else
+            memcpy((uint8_t *)tail + used, &word, k->size);
+    } else {
+        memcpy(tail->data + used, &k->bytes, k->size);
     }
-    /* Copies of a fixed size where they fit: a call of memcpy() would cost as much as the rest. */
-    if (LIKELY(room >= sizeof(uint64_t) && b->size <= sizeof(uint64_t)))
-        memcpy(tail->data + used, b->bytes, sizeof(uint64_t));
-    else if (b->size <= 2)
-        for (size_t i = 0; i < b->size; i++)
-            tail->data[used + i] = b->bytes[i];
-    else
-        memcpy(tail->data + used, b->bytes, b->size);
-    s->tail_used = (uint16_t)((used + b->size) & 31);
+    return used + k->size;
 }
 
 static size_t chain_size(const struct chunk_pool *pool, const struct series *s)
@@ -181,15 +199,24 @@ static size_t chain_size(const struct chunk_pool *pool, const struct series *s)
 /* Puts a descriptor in front of the closed chunks. */
 static void chunk_close(struct series *s, struct chunk_source *source)
 {
-    uint32_t number = chunk_source_take(source);
-    struct chunk_descriptor *d = (void *)chunk_block_at(source->pool, number);
+    struct tokens k = {0};
+    struct chunk_descriptor *d;
+    uint32_t number;
 
+    if (s->run_count > 0) {
+        put_run(&k, s);
+        s->tail_used = blocks_append(s, source, &k) & 31;
+        s->run_count = 0;
+    }
+    chunk_block_at(source->pool, s->open_tail)->next = 0;
+    number = chunk_source_take(source);
+    d = (void *)chunk_block_at(source->pool, number);
     *d = (struct chunk_descriptor){
         .min_time_ms = s->open_first_ms,
         .max_time_ms = s->newest_ms,
         .head = s->open_head,
         .size_bytes = (uint16_t)chain_size(source->pool, s),
-        .sample_count = (uint8_t)s->open_count,
+        .sample_count = s->open_count,
         .older = s->closed,
     };
     s->closed = number;
@@ -198,15 +225,15 @@ static void chunk_close(struct series *s, struct chunk_source *source)
 
 static void chunk_begin(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits)
 {
-    struct token_buffer b = {.size = 0};
+    struct tokens k = {0};
     uint32_t number = chunk_source_take(source);
     struct chunk_block *head = chunk_block_at(source->pool, number);
 
-    s->scale = (uint16_t)(put_fresh_value(&b, bits) & 7);
-    memcpy(head->data, b.bytes, b.size);
+    s->scale = put_fresh_value(&k, bits) & 7;
+    memcpy(head->data, &k.bytes, sizeof k.bytes);
     head->next = 0;
-    s->tail_used = (uint16_t)(b.size & 31);
-    s->run_open = 0;
+    s->tail_used = k.size & 31;
+    s->run_count = 0;
     s->open_head = s->open_tail = number;
     s->open_first_ms = t_ms;
     s->delta_ms = 0;
@@ -236,51 +263,43 @@ bool chunk_cut(struct series *s, struct chunk_source *source)
     return true;
 }
 
-static inline bool run_extend(struct series *s, struct chunk_source *source)
-{
-    struct chunk_block *tail;
-
-    if (!s->run_open)
-        return false;
-    tail = chunk_block_at(source->pool, s->open_tail);
-    if (tail->data[s->tail_used - 1] == (TOKEN_RUN | (RUN_MAX - 1)))
-        return false;
-    tail->data[s->tail_used - 1]++;
-    return true;
-}
-
 bool chunk_append(struct series *s, struct chunk_source *source, int64_t t_ms, uint64_t bits,
                   uint32_t *closed_count)
 {
-    if (!chunk_source_reserve(source))
-        return false;
     if (UNLIKELY(s->open_count == 0 || s->open_count >= CHUNK_SAMPLE_MAX ||
                  t_ms - s->open_first_ms >= CHUNK_SPAN_MAX_MS)) {
+        if (!chunk_source_reserve(source))
+            return false;
         chunk_restart(s, source, t_ms, bits, closed_count);
         return true;
     }
 
-    int64_t delta_ms = t_ms - s->newest_ms;
+    int64_t delta_ms = t_ms - s->newest_ms, change_ms = delta_ms - s->delta_ms;
     bool is_same = bits == s->newest_bits;
-    if (is_same && delta_ms == s->delta_ms && run_extend(s, source)) {
+    if (is_same && change_ms == 0 && s->run_count < RUN_MAX) {
+        s->run_count++;
         s->newest_ms = t_ms;
         s->open_count++;
         return true;
     }
-    struct token_buffer b;
-    b.size = 0;
-    if (delta_ms != s->delta_ms)
-        put_step(&b, delta_ms - s->delta_ms);
-    if (is_same)
-        b.bytes[b.size++] = TOKEN_RUN;
-    else
-        s->scale = (uint16_t)(put_value(&b, s, bits) & 7);
-    blocks_append(s, source, &b);
-    s->run_open = is_same;
-    s->delta_ms = (int32_t)delta_ms;
+    if (!chunk_source_reserve(source))
+        return false;
+    struct tokens k = {0};
+    unsigned scale = s->scale;
+    put_run(&k, s);
+    if (change_ms != 0)
+        put_step(&k, change_ms);
+    if (!is_same)
+        scale = put_value(&k, s, bits);
+    unsigned tail_used = blocks_append(s, source, &k);
+    /* Fields that share a word are stored together, or each store would wait for the one before. */
+    s->delta_ms = (uint32_t)delta_ms & 0xffffff;
+    s->run_count = is_same;
+    s->open_count++;
+    s->tail_used = tail_used & 31;
+    s->scale = scale & 7;
     s->newest_ms = t_ms;
     s->newest_bits = bits;
-    s->open_count++;
     return true;
 }
 
@@ -315,7 +334,8 @@ size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, 
         n = block->next;
     }
     memcpy(out + done, chunk_block_at(pool, n)->data, s->tail_used);
-    return done + s->tail_used;
+    done += s->tail_used;
+    return done + chunk_run_token(s->run_count, out + done);
 }
 
 enum { MIXED_TOKENS = 8 }; /* bytes decoded one by one before whole words are tried again */

@@ -34,8 +34,9 @@ void chunk_snapshot_take(const struct chunk_pool *pool, const struct series *ser
     out->open_first_ms = series->open_first_ms;
     out->open_head = series->open_head;
     out->open_tail = series->open_tail;
-    out->tail_used = (uint8_t)series->tail_used;
     memcpy(out->tail, chunk_block_at(pool, series->open_tail)->data, CHUNK_BLOCK_PAYLOAD);
+    out->tail_used = (uint8_t)(series->tail_used +
+                               chunk_run_token(series->run_count, out->tail + series->tail_used));
 }
 
 /* ---- closed chunks ---- */
@@ -183,7 +184,7 @@ static void chains_gather(const struct chunk_pool *pool, struct chain *chains, s
 
         if (c->tail == 0)
             continue;
-        memcpy(c->end, c->snap->tail, CHUNK_BLOCK_PAYLOAD);
+        memcpy(c->end, c->snap->tail, sizeof c->snap->tail);
         c->end += c->snap->tail_used;
     }
 }

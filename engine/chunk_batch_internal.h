@@ -13,14 +13,14 @@
 #include "engine/querier.h"
 
 /* What of a series' chunks must be copied under the shard's lock: where they begin, and the block
- * that the open chunk is being written to. All other blocks stay as they are while an epoch section
- * is held that was entered before. */
+ * that the open chunk is being written to, with what the series struct knows of it. All other
+ * blocks stay as they are while an epoch section is held that was entered before. */
 struct chunk_snapshot {
     uint32_t closed;               /* newest closed chunk that may overlap the range; 0: none */
     uint32_t open_head, open_tail; /* while open_count > 0 */
     int64_t open_first_ms;
     uint8_t open_count, tail_used;
-    uint8_t tail[CHUNK_BLOCK_PAYLOAD];
+    uint8_t tail[CHUNK_BLOCK_PAYLOAD + 1]; /* a run's token behind it */
 };
 
 /* Under the shard's lock. */

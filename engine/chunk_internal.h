@@ -2,11 +2,13 @@
  * Open and closed chunks of the memtable: blocks, codec, and the series struct they hang off.
  *
  * A chunk is a chain of 32-byte blocks out of one pool of the whole process: 28 bytes of tokens and
- * the number of the next block. The open chunk's writing state stands in the series struct. At 120
- * samples, or two hours after its first, the chunk is closed: one more block, its descriptor, is
- * put in front of the series' list of closed chunks, and the chain never changes again. Borders of
- * windows do not matter here; a seal splits chunks there, since otherwise all series would begin
- * another block at the same moment. Token format: docs/formats/memtable-chunk.md.
+ * the number of the next block. The open chunk's writing state stands in the series struct, and
+ * with it how often the newest value has come again: a constant series does not touch its blocks.
+ * At 120 samples, or two hours after its first, the chunk is closed: one more block, its
+ * descriptor, is put in front of the series' list of closed chunks, and the chain never changes
+ * again. Borders of windows do not matter here; a seal splits chunks there, since otherwise all
+ * series would begin another block at the same moment. Token format:
+ * docs/formats/memtable-chunk.md.
  */
 #ifndef RIMSTONE_ENGINE_CHUNK_INTERNAL_H
 #define RIMSTONE_ENGINE_CHUNK_INTERNAL_H
@@ -66,16 +68,16 @@ struct series {
     struct hash128 fingerprint;
     int64_t newest_ms; /* INT64_MIN: no sample yet */
     uint64_t newest_bits;
-    int64_t open_first_ms; /* first sample of the open chunk; meaningless while open_count is 0 */
-    uint32_t closed;       /* newest closed chunk's descriptor, 0: none */
-    uint32_t open_head;    /* first block of the open chunk */
-    uint32_t open_tail;    /* and the one being filled */
-    int32_t delta_ms;      /* time step of the newest sample, below CHUNK_SPAN_MAX_MS */
+    int64_t open_first_ms;  /* first sample of the open chunk; meaningless while open_count is 0 */
+    uint32_t closed;        /* newest closed chunk's descriptor, 0: none */
+    uint32_t open_head;     /* first block of the open chunk */
+    uint32_t open_tail;     /* and the one being filled */
+    uint32_t delta_ms : 24; /* time step of the newest sample, below CHUNK_SPAN_MAX_MS */
+    uint32_t run_count : 8; /* newest samples whose run token is not in the blocks yet */
     uint16_t generation;
-    uint16_t open_count : 7;     /* samples in the open chunk */
-    uint16_t run_open : 1;       /* the last byte is a run token that can still count up */
-    uint16_t tail_used : 5;      /* bytes of the tail block */
-    uint16_t scale : 3;          /* state of the newest value: an exponent's index, or RAW */
+    uint8_t open_count;          /* samples in the open chunk */
+    uint8_t tail_used : 5;       /* bytes of the tail block */
+    uint8_t scale : 3;           /* state of the newest value: an exponent's index, or RAW */
     uint32_t oldest_window : 28; /* window of the oldest sample the series ever had */
     uint32_t defined : 1;        /* the slot holds a series */
     uint32_t keyed : 1;          /* some sender key of the front table leads here */
@@ -86,13 +88,15 @@ struct series {
     uint32_t settled : 1;
 };
 static_assert(sizeof(struct series) == 64, "one cache line");
+static_assert(CHUNK_SPAN_MAX_MS < 1 << 24, "a time step fits its field");
 
 /* All blocks of the process, numbered from 1. */
 enum {
     CHUNK_REGION_BLOCKS = SLAB_REGION_BYTES / 32,
-    CHUNK_REGION_MAX = 65536,    /* 4 G blocks, 128 GiB */
-    CHUNK_SLICE_BLOCKS = 256,    /* what a shard takes at once, at most */
-    CHUNK_APPEND_BLOCKS_MAX = 2, /* a descriptor and a block of tokens */
+    CHUNK_REGION_MAX = 65536, /* 4 G blocks, 128 GiB */
+    CHUNK_SLICE_BLOCKS = 256, /* what a shard takes at once, at most */
+    /* A run's token and the descriptor that close a chunk, and the next one's first block. */
+    CHUNK_APPEND_BLOCKS_MAX = 3,
 };
 
 struct chunk_pool {
@@ -149,6 +153,16 @@ static inline const struct chunk_descriptor *chunk_descriptor_at(const struct ch
                                                                  uint32_t number)
 {
     return (const struct chunk_descriptor *)(const void *)chunk_block_at(pool, number);
+}
+
+/* Fetches the block that the next sample goes to, as far as the series needs it: one that has said
+ * the same several times will most likely count once more. Caller holds the shard's lock. */
+static inline void chunk_prefetch_tail(const struct chunk_pool *pool, const struct series *s)
+{
+    enum { RUN_IS_LONG = 4 };
+
+    if (s->open_tail != 0 && s->run_count < RUN_IS_LONG)
+        __builtin_prefetch(chunk_block_at(pool, s->open_tail), 1);
 }
 
 /* Takes a block out of a source that has one. */
@@ -236,6 +250,12 @@ MUST_USE bool chunk_cut(struct series *s, struct chunk_source *source);
 
 /* Copies a chain's tokens into `out` (CHUNK_BYTES_MAX bytes), returns their size. */
 size_t chunk_gather(const struct chunk_pool *pool, uint32_t head, size_t size_bytes, uint8_t *out);
+/* Puts the token of a run that is not in the blocks yet behind the others; the bytes it takes. */
+static inline size_t chunk_run_token(unsigned run_count, uint8_t *out)
+{
+    *out = (uint8_t)(run_count - 1); /* docs/formats/memtable-chunk.md: 00nnnnnn */
+    return run_count > 0;
+}
 /* Tokens of the open chunk so far. The caller holds the shard's lock. */
 size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, uint8_t *out);
 

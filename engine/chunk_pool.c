@@ -115,23 +115,24 @@ bool chunk_source_refill(struct chunk_source *source)
     struct chunk_pool *pool = source->pool;
 
     while (source->count < CHUNK_APPEND_BLOCKS_MAX) {
-        uint32_t left = source->count, left_first = source->first, count = 0;
+        uint32_t left[CHUNK_APPEND_BLOCKS_MAX], left_count = 0, count = 0;
         bool is_fresh;
         uint32_t first = slice_take(pool, &count, &is_fresh);
 
         if (first == 0)
             return false;
+        while (source->count > 0)
+            left[left_count++] = chunk_source_take(source);
         for (uint32_t i = 0; is_fresh && i < count; i++)
             chunk_block_at(pool, first + i)->next = first + i + 1; /* the last one's is rubbish */
         source->first = first;
         source->count = count;
         source->taken += count;
-        if (left > 0) /* one: less than an append may need */
-            chunk_source_put_back(source, left_first);
+        while (left_count > 0) /* fewer than an append may need; they stay in front, in order */
+            chunk_source_put_back(source, left[--left_count]);
     }
     return true;
 }
-static_assert(CHUNK_APPEND_BLOCKS_MAX == 2, "at most one block is left when a source is refilled");
 
 /* ---- giving back ---- */
 

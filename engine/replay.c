@@ -253,8 +253,8 @@ static inline void prefetch_ahead(const struct shard *s, const struct log_entry 
         s->series.pages[far->slot / SERIES_PAGE_SERIES] != NULL)
         __builtin_prefetch(series_at(&s->series, far->slot), 1);
     series = series_find(&s->series, near->slot);
-    if (series != NULL && series->open_tail != 0)
-        __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_tail), 1);
+    if (series != NULL)
+        chunk_prefetch_tail(s->blocks.pool, series);
 }
 
 static enum err samples_error(const struct shard *s, enum err e, struct errinfo *ei)

@@ -344,13 +344,6 @@ static void prefetch_shard(const struct write_request *r, uint32_t shard)
                    scratch->shard_end[shard] - begin);
 }
 
-/* Caller holds the shard's lock. */
-static inline void prefetch_tail(const struct shard *s, const struct series *series)
-{
-    if (series->open_tail != 0)
-        __builtin_prefetch(chunk_block_at(s->blocks.pool, series->open_tail), 1);
-}
-
 /* At most GROUP_SERIES series of one shard, whose structs are on their way into the cache. A key
  * whose series is gone takes the slow path later: it is moved to the front of `items`, behind
  * *stale_count others. */
@@ -365,12 +358,12 @@ static enum err write_group(struct write_request *r, struct shard *s, struct wri
         series[i] = item_series(s, &items[i]);
     write_session_begin(r, &session, s);
     for (size_t i = 0; i < count && i < TAILS_AHEAD; i++)
-        prefetch_tail(s, series[i]);
+        chunk_prefetch_tail(s->blocks.pool, series[i]);
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
         bool is_stale = !is_live(series[i], &items[i]);
 
         if (i + TAILS_AHEAD < count)
-            prefetch_tail(s, series[i + TAILS_AHEAD]);
+            chunk_prefetch_tail(s->blocks.pool, series[i + TAILS_AHEAD]);
 
         if (LIKELY(!is_stale)) {
             e = write_series_samples(r, &session, &items[i], series[i]);

@@ -47,6 +47,120 @@ static void world_add(struct world *w, int64_t t_ms, uint64_t bits)
     CHECK(w->series.newest_ms == t_ms && w->series.newest_bits == bits);
 }
 
+/* The tokens of samples by the page of the format alone, one after the other. */
+struct plain_writer {
+    uint8_t bytes[CHUNK_BYTES_MAX];
+    size_t size, run_at; /* run_at: the run token that counts up, SIZE_MAX: none */
+    int64_t step_ms, integer;
+    unsigned scale;
+};
+
+static void plain_byte(struct plain_writer *p, uint64_t byte)
+{
+    CHECK(p->size < sizeof p->bytes && byte <= UINT8_MAX);
+    p->bytes[p->size++] = (uint8_t)byte;
+}
+
+static size_t plain_length(uint64_t v, size_t at_least)
+{
+    size_t n = 1;
+
+    while (n < 8 && v >> (8 * n) != 0)
+        n++;
+    return n < at_least ? at_least : n;
+}
+
+static void plain_le(struct plain_writer *p, uint64_t v, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        plain_byte(p, v >> (8 * i) & 0xff);
+}
+
+static uint64_t plain_zigzag(int64_t v)
+{
+    return v >= 0 ? (uint64_t)v * 2 : (uint64_t)(-(v + 1)) * 2 + 1;
+}
+
+static void plain_absolute(struct plain_writer *p, uint64_t bits)
+{
+    uint64_t u = 0;
+
+    p->scale = chunk_scale_of(double_from_bits(bits));
+    if (p->scale != CHUNK_SCALE_RAW) {
+        CHECK(chunk_scale_exact(double_from_bits(bits), p->scale, &p->integer));
+        u = plain_zigzag(p->integer);
+    }
+    if (p->scale == CHUNK_SCALE_RAW || u >> 56 != 0) {
+        p->scale = CHUNK_SCALE_RAW;
+        plain_byte(p, 0xf8);
+        plain_le(p, bits, 8);
+        return;
+    }
+    plain_byte(p, 0xe8 | p->scale);
+    for (; u >= 0x80; u >>= 7)
+        plain_byte(p, (u & 0x7f) | 0x80);
+    plain_byte(p, u);
+}
+
+static void plain_value(struct plain_writer *p, uint64_t bits)
+{
+    int64_t integer = 0;
+
+    if (p->scale == CHUNK_SCALE_RAW ||
+        !chunk_scale_exact(double_from_bits(bits), p->scale, &integer)) {
+        plain_absolute(p, bits);
+        return;
+    }
+    uint64_t u = plain_zigzag(integer - p->integer);
+    size_t size = plain_length(u, 3);
+
+    p->integer = integer;
+    if (u < 64) {
+        plain_byte(p, 0x80 | u);
+    } else if (u < 1 << 14) {
+        plain_byte(p, 0x40 | u >> 8);
+        plain_byte(p, u & 0xff);
+    } else {
+        plain_byte(p, 0xe0 | (size - 3));
+        plain_le(p, u, size);
+    }
+}
+
+static void plain_sample(struct plain_writer *p, int64_t step_ms, uint64_t bits, bool is_same)
+{
+    int64_t change = step_ms - p->step_ms;
+    uint64_t u = plain_zigzag(change);
+
+    if (is_same && change == 0 && p->run_at != SIZE_MAX && p->bytes[p->run_at] < 63) {
+        p->bytes[p->run_at]++;
+        return;
+    }
+    p->step_ms = step_ms;
+    if (change >= -16 && change < 16 && change != 0) {
+        plain_byte(p, 0xc0 | (uint64_t)(change + 16));
+    } else if (change != 0) {
+        plain_byte(p, 0xf0 | (plain_length(u, 1) - 1));
+        plain_le(p, u, plain_length(u, 1));
+    }
+    p->run_at = is_same ? p->size : SIZE_MAX;
+    if (is_same)
+        plain_byte(p, 0);
+    else
+        plain_value(p, bits);
+}
+
+/* Every token stands where the plain writer puts it. */
+static void check_tokens(const struct world *w, size_t first, size_t count, const uint8_t *tokens,
+                         size_t size)
+{
+    struct plain_writer p = {.run_at = SIZE_MAX};
+
+    plain_absolute(&p, w->bits[first]);
+    for (size_t k = first + 1; k < first + count; k++)
+        plain_sample(&p, w->t_ms[k] - w->t_ms[k - 1], w->bits[k], w->bits[k] == w->bits[k - 1]);
+    CHECK(size == p.size && memcmp(tokens, p.bytes, size) == 0);
+}
+
 static size_t check_chunk(const struct world *w, size_t end, const uint8_t *tokens, size_t size,
                           int64_t first_ms, size_t count)
 {
@@ -62,6 +176,7 @@ static size_t check_chunk(const struct world *w, size_t end, const uint8_t *toke
         CHECK_MSG(double_bits(value[i]) == w->bits[k], "sample %zu", k);
         CHECK(t_ms[i] - first_ms < CHUNK_SPAN_MAX_MS);
     }
+    check_tokens(w, end - count, count, tokens, size);
     return end - count;
 }
 
@@ -210,6 +325,36 @@ static void test_even_streams(void **state)
             world_add(w, t, double_bits((double)integer / scale));
         }
         world_check(w);
+        world_done(w);
+    }
+    free(w);
+}
+
+/* Values that stay for any number of samples, also beyond what a token counts and across blocks. */
+static void test_runs(void **state)
+{
+    struct test_random r = test_random_init(20260803);
+    struct world *w = malloc(sizeof *w);
+
+    (void)state;
+    CHECK(w != NULL);
+    for (int round = 0; round < 400; round++) {
+        int64_t t = (int64_t)test_random_below(&r, 1000000);
+        uint64_t bits = 0;
+
+        world_init(w);
+        for (size_t run = 1 + test_random_below(&r, 12); run > 0; run--) {
+            size_t length = 1 + test_random_below(&r, test_random_below(&r, 4) ? 6 : 150);
+
+            bits = random_value(&r, bits);
+            for (; length > 0; length--) {
+                t += test_random_below(&r, 40) == 0 ? 15007 : 15000;
+                world_add(w, t, bits);
+            }
+            if (test_random_below(&r, 8) == 0)
+                CHECK(chunk_cut(&w->series, &w->source));
+            world_check(w);
+        }
         world_done(w);
     }
     free(w);
@@ -369,13 +514,10 @@ static void test_memory_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_streams),
-        cmocka_unit_test(test_even_streams),
-        cmocka_unit_test(test_every_hostile_pair),
-        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_memory_refused),
+        cmocka_unit_test(test_random_streams), cmocka_unit_test(test_even_streams),
+        cmocka_unit_test(test_runs),           cmocka_unit_test(test_every_hostile_pair),
+        cmocka_unit_test(test_cuts),           cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_damage),         cmocka_unit_test(test_memory_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
