@@ -1,7 +1,8 @@
 #include "api/body_decode_internal.h"
 
-#include <snappy-c.h>
 #include <zstd.h>
+
+#include "api/snappy_block_internal.h"
 
 /* A snappy element of 3 bytes copies at most 64: nothing expands further. */
 enum { SNAPPY_RATIO_MAX = 22 };
@@ -46,12 +47,10 @@ static enum err reserve(struct buffer_pool *pool, struct buffer *out, size_t cap
 static enum err snappy_decode(struct bytes body, size_t limit, struct buffer_pool *pool,
                               struct buffer *out, struct errinfo *ei)
 {
-    const char *data = (const char *)body.data;
-    char nothing = 0; /* out->data may be NULL for an empty message */
     size_t size = 0;
     enum err e = ERR_OK;
 
-    if (body.size == 0 || snappy_uncompressed_length(data, body.size, &size) != SNAPPY_OK)
+    if (!snappy_block_length(body, &size))
         return errinfo_set(ei, ERR_INVALID, 0, "body is not snappy: no length");
     if (size > limit)
         return too_large(size, limit, ei);
@@ -62,8 +61,7 @@ static enum err snappy_decode(struct bytes body, size_t limit, struct buffer_poo
     e = reserve(pool, out, size, ei);
     if (e != ERR_OK)
         return e;
-    if (snappy_uncompress(data, body.size, size == 0 ? &nothing : (char *)out->data, &size) !=
-        SNAPPY_OK)
+    if (!snappy_block_decode(body, out->data, size))
         return errinfo_set(ei, ERR_INVALID, 0, "snappy body of %zu bytes is damaged", body.size);
     out->size = size;
     return ERR_OK;
