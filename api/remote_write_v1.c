@@ -425,27 +425,32 @@ static enum err series_decode_two(struct remote_write_decoder *d, const uint8_t 
     return e == ERR_OK ? series_finish(d, body, second, b, ei) : e;
 }
 
-/* Takes a whole timeseries field off the reader; false, and nothing is taken, when the next field
- * is none or does not fit. Most are 128 to 16,383 bytes long: a length of two bytes. */
-static inline bool series_take(struct byte_reader *r, struct bytes *out)
+/* Takes a whole timeseries field off the reader and returns its content; NULL, and nothing is
+ * taken, when the next field is none or does not fit. Most are 128 to 16,383 bytes long: a length
+ * of two bytes. */
+static inline const uint8_t *series_take(struct byte_reader *r, size_t *size)
 {
-    struct byte_reader ahead = *r;
+    const uint8_t *p = r->pos;
+    size_t left = reader_left(r);
 
-    if (reader_left(r) < 3 || r->pos[0] != WIRE_TAG(1, WIRE_BYTES))
-        return false;
-    if (r->pos[1] >= 0x80 && r->pos[2] < 0x80) {
-        size_t size = (size_t)(r->pos[1] & 0x7f) | (size_t)r->pos[2] << 7;
-
-        ahead.pos += 3;
-        *out = (struct bytes){reader_take(&ahead, size), size};
+    if (left < 3 || p[0] != WIRE_TAG(1, WIRE_BYTES))
+        return NULL;
+    if (LIKELY(p[1] >= 0x80 && p[2] < 0x80)) {
+        *size = (size_t)(p[1] & 0x7f) | (size_t)p[2] << 7;
+        p += 3;
+        if (*size > left - 3)
+            return NULL;
     } else {
-        ahead.pos++;
-        *out = wire_bytes_read(&ahead);
+        struct byte_reader ahead = reader_init(p + 1, left - 1);
+        struct bytes message = wire_bytes_read(&ahead);
+
+        if (ahead.failed)
+            return NULL;
+        p = message.data;
+        *size = message.size;
     }
-    if (ahead.failed)
-        return false;
-    *r = ahead;
-    return true;
+    r->pos = p + *size;
+    return p;
 }
 
 /* Takes what stands before a series' samples for its labels, or walks the series. */
@@ -465,19 +470,21 @@ static enum err request_walk(struct remote_write_decoder *d, struct bytes body, 
 
     while (reader_left(&r) > 0) {
         const uint8_t *start = r.pos;
-        struct bytes message = {0}, second = {0};
-        struct wire_field f = {0};
+        size_t size = 0, second_size = 0;
+        const uint8_t *series = series_take(&r, &size), *second;
+        struct bytes message;
+        struct wire_field f;
 
-        if (LIKELY(series_take(&r, &message))) {
+        if (LIKELY(series != NULL)) {
             enum err e = ERR_OK;
 
             if (d->batch->labels_check != NULL)
-                e = series_guess(d, body.data, message, ei);
-            else if (series_take(&r, &second))
-                e = series_decode_two(d, body.data, message, second, ei);
+                e = series_guess(d, body.data, (struct bytes){series, size}, ei);
+            else if ((second = series_take(&r, &second_size)) != NULL)
+                e = series_decode_two(d, body.data, (struct bytes){series, size},
+                                      (struct bytes){second, second_size}, ei);
             else
-                e = series_decode(d, body.data, message, ei);
-
+                e = series_decode(d, body.data, (struct bytes){series, size}, ei);
             if (e != ERR_OK)
                 return e;
             continue;
