@@ -37,7 +37,7 @@ void fleet_feed_done(struct fleet_feed *f)
     fleet_source_done(&f->fleet);
 }
 
-static void send_request(struct fleet_feed *f)
+void fleet_feed_send(struct fleet_feed *f)
 {
     struct errinfo ei = {0};
     uint64_t begin, spent;
@@ -70,7 +70,7 @@ static void send_request(struct fleet_feed *f)
     f->wire_size = 0;
 }
 
-static void add_sample(struct fleet_feed *f, const struct fleet_sample *sample)
+void fleet_feed_sample(struct fleet_feed *f, const struct fleet_sample *sample)
 {
     struct write_batch *batch = f->batch;
     struct errinfo ei = {0};
@@ -87,7 +87,7 @@ static void add_sample(struct fleet_feed *f, const struct fleet_sample *sample)
     };
     batch->samples[batch->sample_count++] = (struct write_sample){sample->t_ms, sample->value};
     if (batch->series_count == FLEET_REQUEST_SAMPLES)
-        send_request(f);
+        fleet_feed_send(f);
 }
 
 /* One scrape of every node. */
@@ -98,9 +98,9 @@ void fleet_feed_scrape(struct fleet_feed *f)
         size_t count = fleet_node_scrape(f->fleet.nodes, n, &samples);
 
         for (size_t i = 0; i < count; i++)
-            add_sample(f, &samples[i]);
+            fleet_feed_sample(f, &samples[i]);
     }
-    send_request(f);
+    fleet_feed_send(f);
 }
 
 void fleet_feed_wait(struct fleet_feed *f)

@@ -30,6 +30,10 @@ void fleet_feed_init(struct fleet_feed *f, struct engine *engine, const struct f
 void fleet_feed_done(struct fleet_feed *f);
 /* One scrape of every node. */
 void fleet_feed_scrape(struct fleet_feed *f);
+/* A sample of another source, put into the request at hand; sends that when it is full. */
+void fleet_feed_sample(struct fleet_feed *f, const struct fleet_sample *sample);
+/* Sends the request at hand. */
+void fleet_feed_send(struct fleet_feed *f);
 /* Waits until the log has written all that was sent. */
 void fleet_feed_wait(struct fleet_feed *f);
 

@@ -182,10 +182,11 @@ static void chains_gather(const struct chunk_pool *pool, struct chain *chains, s
     for (size_t i = 0; i < count; i++) {
         struct chain *c = &chains[i];
 
-        if (c->tail == 0)
-            continue;
-        memcpy(c->end, c->snap->tail, sizeof c->snap->tail);
-        c->end += c->snap->tail_used;
+        if (c->tail != 0) {
+            memcpy(c->end, c->snap->tail, sizeof c->snap->tail);
+            c->end += c->snap->tail_used;
+        }
+        memset(c->end, 0, CHUNK_TOKENS_SLACK);
     }
 }
 
@@ -222,8 +223,8 @@ static enum err columns_make(struct batch_read *b, struct column *out)
         out[i] = (struct column){0};
         if (sample_count == 0)
             continue;
-        out[i].t_ms = ARENA_ARRAY(b->arena, sample_count, int64_t);
-        out[i].value = ARENA_ARRAY(b->arena, sample_count, double);
+        out[i].t_ms = ARENA_ARRAY(b->arena, sample_count + CHUNK_DECODE_SLACK, int64_t);
+        out[i].value = ARENA_ARRAY(b->arena, sample_count + CHUNK_DECODE_SLACK, double);
         if (out[i].t_ms == NULL || out[i].value == NULL)
             return arena_error(b->arena, b->ei);
         b->chain_count += b->snaps[i].open_count > 0;
@@ -261,12 +262,13 @@ static void chains_list(const struct batch_read *b, struct chain *chains)
     ASSERT(n == b->chain_count);
 }
 
-/* What a chain may take in the buffer, the last block whole. */
+/* What a chain may take in the buffer, the last block whole, and what is read behind it. */
 static size_t chain_room(const struct chain *c)
 {
     size_t size = c->tail == 0 ? c->left : (size_t)c->sample_count * CHUNK_SAMPLE_BYTES_MAX;
 
-    return (size_t)chunk_block_count(size) * CHUNK_BLOCK_PAYLOAD + CHUNK_BLOCK_PAYLOAD;
+    return (size_t)chunk_block_count(size) * CHUNK_BLOCK_PAYLOAD + CHUNK_BLOCK_PAYLOAD +
+           CHUNK_TOKENS_SLACK;
 }
 
 static enum err chains_read(struct batch_read *b, struct chain *chains, size_t count,

@@ -35,6 +35,12 @@ enum {
     CHUNK_BLOCK_PAYLOAD = 28,
     CHUNK_SAMPLE_BYTES_MAX = 14, /* a time token of 5 and a raw value of 9 */
     CHUNK_BYTES_MAX = CHUNK_SAMPLE_MAX * CHUNK_SAMPLE_BYTES_MAX,
+    /* Decoding goes by vectors: so many bytes can be read behind the tokens, whatever they are, and
+     * so many samples be written behind the last. */
+    CHUNK_TOKENS_SLACK = 32,
+    CHUNK_DECODE_SLACK = 8,
+    CHUNK_TOKENS_ROOM = CHUNK_BYTES_MAX + CHUNK_TOKENS_SLACK,
+    CHUNK_DECODE_ROOM = CHUNK_SAMPLE_MAX + CHUNK_DECODE_SLACK,
 };
 
 /* Times beyond these do not fit the window number in the series struct: about 4,400 years. */
@@ -248,7 +254,7 @@ MUST_USE bool chunk_append(struct series *s, struct chunk_source *source, int64_
  * changed, when no block can be had. */
 MUST_USE bool chunk_cut(struct series *s, struct chunk_source *source);
 
-/* Copies a chain's tokens into `out` (CHUNK_BYTES_MAX bytes), returns their size. */
+/* Copies a chain's tokens into `out` (CHUNK_TOKENS_ROOM bytes), returns their size. */
 size_t chunk_gather(const struct chunk_pool *pool, uint32_t head, size_t size_bytes, uint8_t *out);
 /* Puts the token of a run that is not in the blocks yet behind the others; the bytes it takes. */
 static inline size_t chunk_run_token(unsigned run_count, uint8_t *out)
@@ -260,9 +266,10 @@ static inline size_t chunk_run_token(unsigned run_count, uint8_t *out)
 size_t chunk_gather_open(const struct chunk_pool *pool, const struct series *s, uint8_t *out);
 
 /*
- * Decodes `sample_count` samples that start at first_ms. False when the tokens are malformed: they
- * end early, have bytes left, or name a state that cannot be. Reads nothing outside [data, data +
- * size).
+ * Decodes `sample_count` samples, CHUNK_SAMPLE_MAX at most, that start at first_ms. False when the
+ * tokens are malformed: they end early, have bytes left, or name a state that cannot be. Reads
+ * nothing outside [data, data + size + CHUNK_TOKENS_SLACK), writes nothing behind the first
+ * sample_count + CHUNK_DECODE_SLACK samples of both arrays.
  */
 MUST_USE bool chunk_decode(const uint8_t *data, size_t size, int64_t first_ms, size_t sample_count,
                            int64_t *t_ms, double *value);

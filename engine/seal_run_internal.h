@@ -30,8 +30,8 @@ struct seal_run {
     struct chunk_chains freed;
     struct late_buffer late; /* what was written, to be freed */
     struct histogram_lane late_histograms;
-    int64_t t_ms[CODEC_SAMPLES_MAX];
-    double value[CODEC_SAMPLES_MAX];
+    int64_t t_ms[CODEC_SAMPLES_MAX + CHUNK_DECODE_SLACK];
+    double value[CODEC_SAMPLES_MAX + CHUNK_DECODE_SLACK];
 };
 
 /* ---- seal.c ---- */

@@ -159,7 +159,7 @@ bool cut_chunks_begin(struct cut_chunks *c, const struct chunk_pool *pool,
 static size_t decode_behind(const struct chunk_pool *pool, const struct chunk_descriptor *d,
                             size_t skip, int64_t *t_ms, double *value)
 {
-    uint8_t tokens[CHUNK_BYTES_MAX];
+    uint8_t tokens[CHUNK_TOKENS_ROOM];
     size_t size = chunk_gather(pool, d->head, d->size_bytes, tokens);
     bool ok = chunk_decode(tokens, size, d->min_time_ms, d->sample_count, t_ms, value);
 

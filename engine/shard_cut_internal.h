@@ -60,9 +60,9 @@ void cut_chunks_done(struct cut_chunks *c);
 /* Collects the descriptors of a cut. False when memory is refused. */
 MUST_USE bool cut_chunks_begin(struct cut_chunks *c, const struct chunk_pool *pool,
                                const struct series_cut *cut);
-/* Decodes the next run of samples that lie in one window into t_ms/value (room for `capacity` >=
- * CHUNK_SAMPLE_MAX samples; a chunk is split at the border of a window only); returns their number,
- * 0 after the last. */
+/* Decodes the next run of samples that lie in one window into t_ms/value (`capacity` >=
+ * CHUNK_SAMPLE_MAX samples, and room for CHUNK_DECODE_SLACK more; a chunk is split at the border of
+ * a window only); returns their number, 0 after the last. */
 size_t cut_chunks_next(struct cut_chunks *c, const struct chunk_pool *pool, int64_t *t_ms,
                        double *value, size_t capacity);
 

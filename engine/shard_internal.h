@@ -133,8 +133,8 @@ struct old_samples {
     uint32_t slot;
     size_t count;                   /* 0: no chunk */
     int64_t gap_min_ms, gap_max_ms; /* no chunk has a sample in it; min > max: none is known */
-    int64_t t_ms[CHUNK_SAMPLE_MAX];
-    double value[CHUNK_SAMPLE_MAX];
+    int64_t t_ms[CHUNK_DECODE_ROOM];
+    double value[CHUNK_DECODE_ROOM];
 };
 /* Forgets the last look-up: before another shard, and after others had the lock. */
 static inline void old_samples_reset(struct old_samples *old)

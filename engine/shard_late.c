@@ -32,7 +32,7 @@ static bool cache_load(struct shard *s, const struct series *series, int64_t t_m
                        struct old_samples *old)
 {
     const struct chunk_pool *pool = s->blocks.pool;
-    uint8_t tokens[CHUNK_BYTES_MAX];
+    uint8_t tokens[CHUNK_TOKENS_ROOM];
     uint32_t steps = 0;
 
     if (series->open_count > 0 && t_ms >= series->open_first_ms) {

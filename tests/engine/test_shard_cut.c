@@ -151,8 +151,8 @@ static void check_decode(struct world *w, struct cut_chunks *chunks, const struc
                          size_t capacity)
 {
     struct model *m = &w->models[cut->slot / SLOT_STEP];
-    int64_t t_ms[COLUMN_MAX];
-    double value[COLUMN_MAX];
+    int64_t t_ms[COLUMN_MAX + CHUNK_DECODE_SLACK];
+    double value[COLUMN_MAX + CHUNK_DECODE_SLACK];
     size_t at = m->memory_first, n;
 
     CHECK(cut->generation == 1 && cut->closed != 0 && cut->slot % SLOT_STEP == 0);
@@ -330,8 +330,8 @@ static void test_border_splits(void **state)
     struct world *w = world_new(UINT64_MAX);
     struct cut_chunks chunks;
     struct series_cut cuts[CUT_SERIES_MAX];
-    int64_t t_ms[COLUMN_MAX];
-    double value[COLUMN_MAX];
+    int64_t t_ms[COLUMN_MAX + CHUNK_DECODE_SLACK];
+    double value[COLUMN_MAX + CHUNK_DECODE_SLACK];
     uint32_t cursor = 0;
     bool refused;
 
@@ -530,8 +530,9 @@ static void *race_seal(void *arg)
     struct race *race = arg;
     struct shard *s = race->world->shard;
     struct series_cut *cuts = calloc(CUT_SERIES_MAX, sizeof *cuts);
-    int64_t *sealed_ms = calloc(RACE_SERIES, sizeof *sealed_ms), t_ms[COLUMN_MAX];
-    double value[COLUMN_MAX];
+    int64_t *sealed_ms = calloc(RACE_SERIES, sizeof *sealed_ms),
+            t_ms[COLUMN_MAX + CHUNK_DECODE_SLACK];
+    double value[COLUMN_MAX + CHUNK_DECODE_SLACK];
     struct cut_chunks chunks;
 
     CHECK(cuts != NULL && sealed_ms != NULL);
