@@ -255,23 +255,37 @@ static enum err purges_make(struct engine *e, const struct rule_set *set, struct
     return err;
 }
 
-static enum err purge_take_back(struct engine *e, struct str key, struct rule_purges *out,
-                                struct errinfo *ei)
+static void withdrawn_note(struct str key, const struct purge_withdrawn *w, struct rule_purges *out)
 {
-    struct purge_withdrawn w = {0};
-    enum err err = engine_purge_withdraw(e, key, &w, ei);
-
-    if (err != ERR_OK)
-        return err;
     out->withdrawn++;
-    out->file_count += w.file_count;
-    out->file_left += w.file_left;
-    LOG_INFO(w.file_left == w.file_count ? "a purge is taken back: all it had deleted is there"
-                                         : "a purge is taken back: what files held that were "
-                                           "written anew since is gone",
-             LOG_STR("selector", key.data), LOG_U64("files", w.file_count),
-             LOG_U64("files_left", w.file_left));
-    return ERR_OK;
+    out->file_count += w->file_count;
+    out->file_left += w->file_left;
+    LOG_INFO(w->file_left == w->file_count ? "a purge is taken back: all it had deleted is there"
+                                           : "a purge is taken back: what files held that were "
+                                             "written anew since is gone",
+             LOG_STR("selector", key.data), LOG_U64("files", w->file_count),
+             LOG_U64("files_left", w->file_left));
+}
+
+/* All that no rule wants any more, at once: with one manifest. */
+static enum err purges_take_back(struct engine *e, struct purge_view *v, struct rule_purges *out,
+                                 struct errinfo *ei)
+{
+    struct str *keys = ARENA_ARRAY(&v->arena, v->standing_count, struct str);
+    struct purge_withdrawn *w = ARENA_ARRAY(&v->arena, v->standing_count, struct purge_withdrawn);
+    size_t count = 0;
+    enum err err;
+
+    if (keys == NULL || w == NULL)
+        return arena_error(&v->arena, ei);
+    for (size_t i = 0; i < v->standing_count; i++) {
+        if (!is_among(v->standing[i], v->wanted, v->wanted_count))
+            keys[count++] = v->standing[i];
+    }
+    err = engine_purges_withdraw(e, keys, count, w, ei);
+    for (size_t i = 0; i < count && err == ERR_OK; i++)
+        withdrawn_note(keys[i], &w[i], out);
+    return err;
 }
 
 /* The first failure stays. */
@@ -297,11 +311,10 @@ enum err rule_purges_settle(struct engine *e, const struct rule_set *set, struct
 
         note(&err, purges_make(e, set, &v, out, &own), ei, &own);
     }
-    for (size_t i = 0; i < v.standing_count && ok; i++) {
+    if (ok) {
         struct errinfo own = {0};
 
-        if (!is_among(v.standing[i], v.wanted, v.wanted_count))
-            note(&err, purge_take_back(e, v.standing[i], out, &own), ei, &own);
+        note(&err, purges_take_back(e, &v, out, &own), ei, &own);
     }
     view_done(&v);
     return err;

@@ -1,11 +1,12 @@
 /*
- * Purges: deletions under a key, which the manifest keeps beside the tombstones. Withdrawing one
- * takes key and tombstone out in one manifest, so that a crash leaves both or neither.
+ * Purges: deletions under a key, which the manifest keeps beside the tombstones. Withdrawing
+ * takes keys and tombstones out in one manifest, so that a crash leaves both or neither.
  */
 #include "engine/purge.h"
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "engine/delete_internal.h"
 #include "engine/flush_internal.h"
 #include "engine/maintain.h"
@@ -185,33 +186,49 @@ enum err engine_purge(struct engine *e, const struct purge_request *requests, si
 /* ---- taking back ---- */
 
 struct withdrawal {
-    struct str key;
-    uint64_t generation;
-    struct purge_withdrawn result;
+    const struct str *keys; /* ascending */
+    size_t count;
+    uint64_t *generations; /* by key, as are the results */
+    struct purge_withdrawn *results;
 };
+
+/* What stands of the files that a purge found. */
+static uint64_t files_left(const struct manifest *m, uint64_t generation, uint64_t file_count)
+{
+    uint64_t left = files_below(m, generation), purged = parts_purged(m, generation);
+    /* Parts of ended series have come since, with samples that other files have as well. */
+    uint64_t most = purged < file_count ? file_count - purged : 0;
+
+    return left < most ? left : most;
+}
 
 static enum err withdrawal_name(void *ctx, struct manifest *m, struct errinfo *ei)
 {
     struct withdrawal *w = ctx;
     struct purge_list *next = NULL;
-    uint64_t left, purged, most;
-    enum err err = purge_list_remove(m->purges, w->key, &next, ei);
+    enum err err = purge_list_remove(m->purges, w->keys, w->count, &next, ei);
 
     if (err != ERR_OK)
         return err;
     purge_list_unref(m->purges);
     m->purges = next;
-    /* Parts of ended series have come since, with samples that other files have as well. */
-    left = files_below(m, w->generation);
-    purged = parts_purged(m, w->generation);
-    most = purged < w->result.file_count ? w->result.file_count - purged : 0;
-    w->result.file_left = left < most ? left : most;
+    for (size_t i = 0; i < w->count; i++)
+        w->results[i].file_left = files_left(m, w->generations[i], w->results[i].file_count);
     return ERR_OK;
 }
 
-/* *out: the list without that tombstone; counted. */
-static enum err tombstone_drop(const struct tombstone_list *list, uint64_t generation,
-                               struct tombstone_list **out, struct errinfo *ei)
+static bool withdraws(const struct withdrawal *w, uint64_t generation)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        if (w->generations[i] == generation)
+            return true;
+    }
+    return false;
+}
+
+/* *out: the list without their tombstones; counted. */
+static enum err tombstones_drop(const struct tombstone_list *list, const struct withdrawal *w,
+                                struct tombstone_list **out, struct errinfo *ei)
 {
     size_t count = list == NULL ? 0 : list->count;
     bool *keep = calloc(count + 1, sizeof *keep);
@@ -220,22 +237,45 @@ static enum err tombstone_drop(const struct tombstone_list *list, uint64_t gener
     if (keep == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "%zu tombstones", count);
     for (size_t i = 0; i < count; i++)
-        keep[i] = list->items[i].generation != generation;
+        keep[i] = !withdraws(w, list->items[i].generation);
     err = tombstone_list_keep(list, keep, out, ei);
     free(keep);
     return err;
+}
+
+/* Looks the keys up. */
+static enum err withdrawal_init(struct withdrawal *w, const struct purge_list *list,
+                                struct arena *arena, struct errinfo *ei)
+{
+    w->generations = ARENA_ARRAY(arena, w->count, uint64_t);
+    w->results = arena_calloc(arena, w->count, sizeof *w->results);
+    if (w->generations == NULL || w->results == NULL)
+        return arena_error(arena, ei);
+    for (size_t i = 0; i < w->count; i++) {
+        const struct purge_item *found = purge_list_find(list, w->keys[i]);
+
+        ASSERT(i == 0 || str_compare(w->keys[i - 1], w->keys[i]) < 0);
+        if (found == NULL)
+            return errinfo_set(ei, ERR_NOT_FOUND, 0, "no such purge");
+        w->generations[i] = found->generation;
+        w->results[i].file_count = found->file_count;
+    }
+    return ERR_OK;
 }
 
 /* The locks of all shards are held. */
 static enum err withdraw(struct engine *e, struct withdrawal *w, struct errinfo *ei)
 {
     struct tombstone_list *next = NULL;
-    enum err err = tombstone_drop(e->tombstones, w->generation, &next, ei);
+    enum err err = tombstones_drop(e->tombstones, w, &next, ei);
+    bool any = false;
 
     if (err == ERR_OK)
         err = tombstones_replace(e, next, withdrawal_name, w, ei);
     tombstone_list_unref(next);
-    if (err == ERR_OK && w->generation != 0) {
+    for (size_t i = 0; i < w->count; i++)
+        any |= w->generations[i] != 0;
+    if (err == ERR_OK && any) {
         uint64_t now = generation_of_file(engine_file_number(e));
 
         atomic_store_explicit(&e->withdrawn_generation, now, memory_order_release);
@@ -243,30 +283,27 @@ static enum err withdraw(struct engine *e, struct withdrawal *w, struct errinfo 
     return err;
 }
 
-enum err engine_purge_withdraw(struct engine *e, struct str key, struct purge_withdrawn *out,
-                               struct errinfo *ei)
+enum err engine_purges_withdraw(struct engine *e, const struct str *keys, size_t count,
+                                struct purge_withdrawn *out, struct errinfo *ei)
 {
-    struct withdrawal w = {.key = key};
-    const struct purge_item *found;
+    struct withdrawal w = {.keys = keys, .count = count};
     struct purge_list *list;
+    struct arena arena;
     enum err err = flush_admit(e, ei);
 
-    if (err != ERR_OK)
+    if (err != ERR_OK || count == 0)
         return err;
+    arena_init(&arena, NULL);
     engine_maintain_lock_all(e);
     list = purges_get(e);
-    found = purge_list_find(list, key);
-    if (found == NULL) {
-        err = errinfo_set(ei, ERR_NOT_FOUND, 0, "no such purge");
-    } else {
-        w.generation = found->generation;
-        w.result.file_count = found->file_count;
+    err = withdrawal_init(&w, list, &arena, ei);
+    if (err == ERR_OK)
         err = withdraw(e, &w, ei);
-    }
     engine_maintain_unlock_all(e);
     purge_list_unref(list);
-    if (err == ERR_OK)
-        *out = w.result;
+    for (size_t i = 0; i < count && err == ERR_OK; i++)
+        out[i] = w.results[i];
+    arena_done(&arena);
     return err;
 }
 

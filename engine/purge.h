@@ -41,10 +41,11 @@ struct purge_withdrawn {
     uint64_t file_left;  /* of these, not written anew since (nor gone by retention): what they hold
                           * is back, all of it when this is file_count */
 };
-/* Takes a purge back; durable when it returns. A merge under way that would have applied it is
- * given up. ERR_NOT_FOUND: none of that key. */
-MUST_USE enum err engine_purge_withdraw(struct engine *e, struct str key,
-                                        struct purge_withdrawn *out, struct errinfo *ei);
+/* Takes purges back, all of them in one manifest or none; durable when it returns. `keys` ascend;
+ * out[i] is of keys[i]. A merge under way that would have applied one is given up. ERR_NOT_FOUND:
+ * one of the keys has no purge. */
+MUST_USE enum err engine_purges_withdraw(struct engine *e, const struct str *keys, size_t count,
+                                         struct purge_withdrawn *out, struct errinfo *ei);
 
 /* Keys of all purges that stand, ascending; in `arena`. */
 MUST_USE enum err engine_purges(struct engine *e, struct arena *arena, struct str **out,

@@ -120,15 +120,19 @@ enum err purge_list_add(const struct purge_list *base, const struct purge_item *
     return ERR_OK;
 }
 
-enum err purge_list_remove(const struct purge_list *base, struct str key, struct purge_list **out,
-                           struct errinfo *ei)
+enum err purge_list_remove(const struct purge_list *base, const struct str *keys, size_t key_count,
+                           struct purge_list **out, struct errinfo *ei)
 {
-    size_t count = base == NULL ? 0 : base->count;
+    size_t count = base == NULL ? 0 : base->count, at = 0;
     struct purge_list *list = list_new(count + 1);
     bool ok = list != NULL;
 
-    for (size_t i = 0; ok && i < count; i++)
-        ok = str_equal(base->items[i].key, key) || list_put(list, &base->items[i]);
+    for (size_t i = 0; ok && i < count; i++) {
+        while (at < key_count && str_compare(keys[at], base->items[i].key) < 0)
+            at++;
+        if (at == key_count || !str_equal(keys[at], base->items[i].key))
+            ok = list_put(list, &base->items[i]);
+    }
     if (!ok) {
         purge_list_unref(list);
         return no_memory(ei);

@@ -37,9 +37,9 @@ const struct purge_item *purge_list_find(const struct purge_list *list, struct s
  */
 MUST_USE enum err purge_list_add(const struct purge_list *base, const struct purge_item *added,
                                  size_t added_count, struct purge_list **out, struct errinfo *ei);
-/* A copy without that key. *out is NULL when none is left. */
-MUST_USE enum err purge_list_remove(const struct purge_list *base, struct str key,
-                                    struct purge_list **out, struct errinfo *ei);
+/* A copy without these keys, which ascend. *out is NULL when none is left. */
+MUST_USE enum err purge_list_remove(const struct purge_list *base, const struct str *keys,
+                                    size_t key_count, struct purge_list **out, struct errinfo *ei);
 
 /* As the content of the manifest's section 5 (docs/formats/manifest.md), appended to `w`. `list`
  * may be NULL, and an empty list is decoded to NULL. ERR_CORRUPT for anything that encode would not

@@ -85,7 +85,7 @@ enum err life_purge_make_series(struct life *l, uint32_t series)
 enum err life_purge_withdraw(struct life *l)
 {
     struct purge_withdrawn w = {0};
-    enum err e = engine_purge_withdraw(l->kit.engine, KEY, &w, &l->kit.ei);
+    enum err e = engine_purges_withdraw(l->kit.engine, &KEY, 1, &w, &l->kit.ei);
 
     l->purge_is_unsure = e != ERR_OK;
     if (e != ERR_OK) {

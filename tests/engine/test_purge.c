@@ -69,7 +69,7 @@ static struct purge_withdrawn withdraw_key(struct kit *k, struct str key)
 {
     struct purge_withdrawn out = {0};
 
-    CHECK_OK(engine_purge_withdraw(k->engine, key, &out, &k->ei), &k->ei);
+    CHECK_OK(engine_purges_withdraw(k->engine, &key, 1, &out, &k->ei), &k->ei);
     return out;
 }
 
@@ -181,7 +181,7 @@ static void test_withdrawn_restores(void **state)
         CHECK(w.file_count > 0 && w.file_left == w.file_count);
         check_from(&k, 0, SAMPLES);
         CHECK(purge_count(&k) == 0 && engine_tombstone_count(k.engine) == 0);
-        CHECK(engine_purge_withdraw(k.engine, KEY, &w, NULL) == ERR_NOT_FOUND);
+        CHECK(engine_purges_withdraw(k.engine, &KEY, 1, &w, NULL) == ERR_NOT_FOUND);
         if ((i & 2) != 0)
             reopen(&k, fs);
         check_from(&k, 0, SAMPLES);
@@ -383,9 +383,42 @@ static void test_many(void **state)
     }
 }
 
-/* File operations of so many purges in one call. */
+/* All that are named go, or none when one does not stand. */
+static void test_many_withdrawn(void **state)
+{
+    const struct wish wishes[] = {{STR_LITERAL("any"), ".+"},
+                                  {STR_LITERAL("a"), "a"},
+                                  {STR_LITERAL("b"), "b"},
+                                  {STR_LITERAL("none"), "c"}};
+    const struct str unknown[] = {STR_LITERAL("a"), STR_LITERAL("any"), STR_LITERAL("anyone")};
+    struct purge_withdrawn w[3] = {{7, 7}, {7, 7}, {7, 7}};
+    struct fs *fs = test_fs_new(13);
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &options);
+    fill(&k);
+    CHECK_OK(purges_try(&k, wishes, 4, NULL), &k.ei);
+    CHECK(engine_purges_withdraw(k.engine, unknown, 3, w, NULL) == ERR_NOT_FOUND);
+    CHECK(w[0].file_count == 7 && purge_count(&k) == 4 && engine_tombstone_count(k.engine) == 4);
+    CHECK_OK(engine_purges_withdraw(k.engine, unknown, 0, w, &k.ei), &k.ei);
+    CHECK_OK(engine_purges_withdraw(k.engine, unknown, 2, w, &k.ei), &k.ei);
+    for (size_t i = 0; i < 2; i++)
+        CHECK(w[i].file_count > 0 && w[i].file_left == w[i].file_count);
+    CHECK(w[2].file_count == 7 && purge_count(&k) == 2 && engine_tombstone_count(k.engine) == 2);
+    check_counts(&k, SAMPLES, 0);
+    reopen(&k, fs);
+    CHECK(purge_count(&k) == 2);
+    check_counts(&k, SAMPLES, 0);
+    kit_close(&k);
+    fs_free(fs);
+}
+
+/* File operations of so many purges in one call, and of as many withdrawals. */
 static uint64_t operations_of(size_t count)
 {
+    struct purge_withdrawn withdrawn[WISHES_MAX];
+    struct str ascending[WISHES_MAX];
     struct wish wishes[WISHES_MAX];
     char keys[WISHES_MAX][24];
     struct fs *fs = test_fs_new(11);
@@ -395,19 +428,22 @@ static uint64_t operations_of(size_t count)
     kit_open(&k, fs, &options);
     fill(&k);
     for (size_t i = 0; i < count; i++) {
-        (void)snprintf(keys[i], sizeof keys[i], "k%zu", i);
+        (void)snprintf(keys[i], sizeof keys[i], "k%02zu", i);
         wishes[i] = (struct wish){str_from(keys[i]), ".+"};
+        ascending[i] = str_from(keys[i]);
     }
     before = fs_sim_op_count(fs);
     CHECK_OK(purges_try(&k, wishes, count, NULL), &k.ei);
-    before = fs_sim_op_count(fs) - before;
     check_counts(&k, 0, 0);
+    CHECK_OK(engine_purges_withdraw(k.engine, ascending, count, withdrawn, &k.ei), &k.ei);
+    before = fs_sim_op_count(fs) - before;
+    check_counts(&k, SAMPLES, SAMPLES);
     kit_close(&k);
     fs_free(fs);
     return before;
 }
 
-/* Shards are sealed once, and there is one manifest. */
+/* Shards are sealed once, and there is one manifest for all, and one to take them back. */
 static void test_many_cost_as_one(void **state)
 {
     (void)state;
@@ -502,7 +538,7 @@ static bool fault_at(bool takes_back, enum fs_sim_fault fault, uint64_t op)
     if (takes_back)
         purge_a(&k);
     fs_sim_set_fault(fs, fault, fs_sim_op_count(fs) + op);
-    e = takes_back ? engine_purge_withdraw(k.engine, KEY, &w, &k.ei)
+    e = takes_back ? engine_purges_withdraw(k.engine, &KEY, 1, &w, &k.ei)
                    : purge_try(&k, KEY, "a", NULL);
     hit = fs_sim_fault_hit(fs);
     CHECK_MSG(hit || e == ERR_OK, "%s: %s", err_name(e), k.ei.message);
@@ -580,6 +616,32 @@ static struct purge_list *random_list(struct test_random *r, size_t count)
     return list;
 }
 
+/* Some of the keys, and some that are not there. */
+static void check_removal(struct test_random *r, const struct purge_list *list)
+{
+    struct str keys[128];
+    struct purge_list *less = NULL;
+    struct errinfo ei = {0};
+    size_t count = 0, kept = 0, all = list == NULL ? 0 : list->count;
+
+    for (size_t i = 0; i < all; i++) {
+        if (test_random_below(r, 2) == 0)
+            keys[count++] = list->items[i].key;
+    }
+    if (test_random_below(r, 2) == 0)
+        keys[count++] = STR_LITERAL("x"); /* keys are of a, b, and c */
+    CHECK_OK(purge_list_remove(list, keys, count, &less, &ei), &ei);
+    for (size_t i = 0, at = 0; i < all; i++) {
+        bool is_removed = at < count && str_equal(keys[at], list->items[i].key);
+
+        at += is_removed;
+        kept += !is_removed;
+        CHECK((purge_list_find(less, list->items[i].key) == NULL) == is_removed);
+    }
+    CHECK((less == NULL ? 0 : less->count) == kept && (less != NULL || kept == 0));
+    purge_list_unref(less);
+}
+
 static void test_bytes(void **state)
 {
     struct test_random r = test_random_init(8);
@@ -601,11 +663,12 @@ static void test_bytes(void **state)
                   got->items[i].generation == list->items[i].generation &&
                   got->items[i].file_count == list->items[i].file_count);
         if (got != NULL) {
-            CHECK_OK(purge_list_remove(list, got->items[0].key, &less, &ei), &ei);
+            CHECK_OK(purge_list_remove(list, &got->items[0].key, 1, &less, &ei), &ei);
             CHECK((less == NULL ? 0 : less->count) + 1 == list->count);
             CHECK(purge_list_find(less, got->items[0].key) == NULL);
         }
         purge_list_unref(less);
+        check_removal(&r, list);
         purge_list_unref(got);
         for (size_t cut = 0; cut < w.size; cut++)
             CHECK(purge_list_decode(w.data, cut, &got, NULL) == ERR_CORRUPT);
@@ -636,6 +699,7 @@ int main(void)
         cmocka_unit_test(test_others_stand),
         cmocka_unit_test(test_series_that_left),
         cmocka_unit_test(test_many),
+        cmocka_unit_test(test_many_withdrawn),
         cmocka_unit_test(test_many_cost_as_one),
         cmocka_unit_test(test_of_nothing),
         cmocka_unit_test(test_merge_under_way),

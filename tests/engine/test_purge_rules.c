@@ -225,7 +225,7 @@ static struct purge_withdrawn withdraw(struct world *w, struct own_rule *r)
 {
     struct purge_withdrawn out = {0};
 
-    CHECK_OK(engine_purge_withdraw(w->kit.engine, r->key, &out, &w->kit.ei), &w->kit.ei);
+    CHECK_OK(engine_purges_withdraw(w->kit.engine, &r->key, 1, &out, &w->kit.ei), &w->kit.ei);
     r->stands = false;
     return out;
 }
@@ -435,7 +435,7 @@ static void test_retired(void **state)
     CHECK(engine_tombstone_count(k.engine) == 0);
     kit_abandon(&k);
     kit_open(&k, fs, &options);
-    CHECK_OK(engine_purge_withdraw(k.engine, request.key, &out, &k.ei), &k.ei);
+    CHECK_OK(engine_purges_withdraw(k.engine, &request.key, 1, &out, &k.ei), &k.ei);
     CHECK(out.file_count > 0 && out.file_left == 0);
     kit_check(&k, "__name__=x,job=a,zone=z1", 0, NULL, NULL);
     kit_check(&k, "__name__=x,job=a", 1, (int64_t[]){T0}, (double[]){2});
