@@ -65,6 +65,9 @@ struct batch_read {
     struct chunk_ref *refs;
     size_t ref_count, ref_capacity;
     size_t chain_count; /* open chunks included */
+    /* Before the timestamps of the column at hand: what was allocated last. */
+    struct arena_mark times_mark;
+    const struct column *times_before; /* the last column that has timestamps of its own */
 };
 
 static bool ref_add(struct batch_read *b, struct walk *w, const struct chunk_descriptor *d)
@@ -192,6 +195,31 @@ static void chains_gather(const struct chunk_pool *pool, struct chain *chains, s
 
 /* ---- columns ---- */
 
+static enum err times_begin(struct batch_read *b, size_t series, struct column *column)
+{
+    size_t sample_count = b->walks[series].sample_count + b->snaps[series].open_count;
+
+    b->times_mark = arena_mark_get(b->arena);
+    column->t_ms = ARENA_ARRAY(b->arena, sample_count + CHUNK_DECODE_SLACK, int64_t);
+    return column->t_ms == NULL ? arena_error(b->arena, b->ei) : ERR_OK;
+}
+
+/* The series of a target were scraped together and stand side by side: mostly the column before has
+ * the same timestamps. They are shared then, which keeps half of what is decoded out of the cache,
+ * and lets readers tell by the pointer. */
+static void times_finish(struct batch_read *b, struct column *column)
+{
+    const struct column *before = b->times_before;
+
+    if (before != NULL && before->count == column->count &&
+        memcmp(before->t_ms, column->t_ms, column->count * sizeof *column->t_ms) == 0) {
+        column->t_ms = before->t_ms;
+        arena_mark_return(b->arena, b->times_mark);
+        return;
+    }
+    b->times_before = column;
+}
+
 /* Decodes a chunk behind what the column has, then drops what lies outside the range. */
 static bool chain_decode(const struct batch_read *b, const struct chain *c, struct column *column)
 {
@@ -223,9 +251,8 @@ static enum err columns_make(struct batch_read *b, struct column *out)
         out[i] = (struct column){0};
         if (sample_count == 0)
             continue;
-        out[i].t_ms = ARENA_ARRAY(b->arena, sample_count + CHUNK_DECODE_SLACK, int64_t);
         out[i].value = ARENA_ARRAY(b->arena, sample_count + CHUNK_DECODE_SLACK, double);
-        if (out[i].t_ms == NULL || out[i].value == NULL)
+        if (out[i].value == NULL)
             return arena_error(b->arena, b->ei);
         b->chain_count += b->snaps[i].open_count > 0;
     }
@@ -271,27 +298,42 @@ static size_t chain_room(const struct chain *c)
            CHUNK_TOKENS_SLACK;
 }
 
-static enum err chains_read(struct batch_read *b, struct chain *chains, size_t count,
-                            struct column *out)
+/* What the chains of a group take in the buffer, at most. */
+static size_t chains_room(const struct chain *chains, size_t count)
 {
-    struct arena_mark mark = arena_mark_get(b->arena);
-    enum err e = ERR_OK;
-    size_t room = 0;
-    uint8_t *tokens;
+    size_t largest = 0;
 
-    for (size_t i = 0; i < count; i++)
-        room += chain_room(&chains[i]);
-    tokens = arena_alloc(b->arena, room);
-    if (tokens == NULL)
-        return arena_error(b->arena, b->ei);
-    for (size_t i = 0, at = 0; i < count; at += chain_room(&chains[i]), i++)
-        chains[i].tokens = chains[i].end = tokens + at;
-    chains_gather(b->pool, chains, count);
-    for (size_t i = 0; i < count && e == ERR_OK; i++) {
-        if (!chain_decode(b, &chains[i], &out[chains[i].series]))
-            e = errinfo_set(b->ei, ERR_INTERNAL, 0, "a chunk in memory does not decode");
+    for (size_t i = 0; i < count; i += GATHER_CHAINS) {
+        size_t room = 0;
+
+        for (size_t k = i; k < count && k < i + GATHER_CHAINS; k++)
+            room += chain_room(&chains[k]);
+        largest = room > largest ? room : largest;
     }
-    arena_mark_return(b->arena, mark);
+    return largest;
+}
+
+/* Columns of chains [first, first + count) of those of the batch. */
+static enum err chains_read(struct batch_read *b, struct chain *chains, size_t first, size_t count,
+                            uint8_t *tokens, struct column *out)
+{
+    enum err e = ERR_OK;
+
+    for (size_t i = first; i < first + count; i++) {
+        chains[i].tokens = chains[i].end = tokens;
+        tokens += chain_room(&chains[i]);
+    }
+    chains_gather(b->pool, chains + first, count);
+    for (size_t i = first; i < first + count && e == ERR_OK; i++) {
+        uint32_t series = chains[i].series;
+
+        if (i == 0 || chains[i - 1].series != series)
+            e = times_begin(b, series, &out[series]);
+        if (e == ERR_OK && !chain_decode(b, &chains[i], &out[series]))
+            e = errinfo_set(b->ei, ERR_INTERNAL, 0, "a chunk in memory does not decode");
+        if (e == ERR_OK && (i + 1 == b->chain_count || chains[i + 1].series != series))
+            times_finish(b, &out[series]);
+    }
     return e;
 }
 
@@ -307,6 +349,7 @@ enum err chunk_batch_read(const struct chunk_pool *pool, const struct chunk_snap
                            .arena = arena,
                            .ei = ei};
     struct chain *chains;
+    uint8_t *tokens;
     enum err e;
 
     ASSERT(count <= QUERIER_READ_BATCH_MAX);
@@ -320,10 +363,13 @@ enum err chunk_batch_read(const struct chunk_pool *pool, const struct chunk_snap
     if (chains == NULL)
         return arena_error(arena, ei);
     chains_list(&b, chains);
+    tokens = arena_alloc(arena, chains_room(chains, b.chain_count));
+    if (tokens == NULL)
+        return arena_error(arena, ei);
     for (size_t i = 0; i < b.chain_count && e == ERR_OK; i += GATHER_CHAINS) {
         size_t left = b.chain_count - i;
 
-        e = chains_read(&b, chains + i, left < GATHER_CHAINS ? left : GATHER_CHAINS, out);
+        e = chains_read(&b, chains, i, left < GATHER_CHAINS ? left : GATHER_CHAINS, tokens, out);
     }
     return e;
 }

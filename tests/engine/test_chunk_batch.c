@@ -148,6 +148,44 @@ static void test_against_arrays(void **state)
     }
 }
 
+/* Neighbours of one target share their timestamps, whether these are steady or not; others do not.
+ */
+static void test_shared_times(void **state)
+{
+    enum { TARGET_SERIES = 3, SAMPLES = 300 };
+    struct chunk_snapshot snaps[2 * TARGET_SERIES];
+    struct column out[2 * TARGET_SERIES];
+    struct errinfo ei = {0};
+    struct arena arena;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 10);
+    for (int64_t k = 0; k < SAMPLES; k++) {
+        int64_t jitter_ms = (int64_t)below(&w, 10);
+
+        for (size_t i = 0; i < (size_t)2 * TARGET_SERIES; i++) {
+            int64_t t_ms = 15000 * k + (i < TARGET_SERIES ? 0 : jitter_ms);
+            uint32_t closed = 0;
+
+            CHECK(chunk_append(&w.series[i], &w.source, t_ms, below(&w, 1000), &closed));
+        }
+    }
+    arena_init(&arena, NULL);
+    for (size_t i = 0; i < (size_t)2 * TARGET_SERIES; i++)
+        chunk_snapshot_take(&w.pool, &w.series[i], INT64_MIN, INT64_MAX, &snaps[i]);
+    CHECK_OK(chunk_batch_read(&w.pool, snaps, (size_t)2 * TARGET_SERIES, INT64_MIN, INT64_MAX,
+                              &arena, out, &ei),
+             &ei);
+    for (size_t i = 1; i < (size_t)2 * TARGET_SERIES; i++) {
+        CHECK(out[i].count == SAMPLES);
+        CHECK((out[i].t_ms == out[i - 1].t_ms) == (i != TARGET_SERIES));
+    }
+    CHECK(out[0].t_ms[SAMPLES - 1] == (int64_t)(SAMPLES - 1) * 15000);
+    arena_done(&arena);
+    world_done(&w);
+}
+
 static void test_memory_limit(void **state)
 {
     struct chunk_snapshot snaps[SERIES];
@@ -175,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_arrays),
+        cmocka_unit_test(test_shared_times),
         cmocka_unit_test(test_memory_limit),
     };
 
