@@ -3,9 +3,9 @@
  * appended under one lock per group.
  *
  * What costs time here is memory latency, so the work is done in passes that let cache misses
- * overlap: the front table is probed in groups; a group's series structs are prefetched before the
- * shard's lock is taken and their chunk tails right after. Under the lock a sample costs the codec
- * and one store to the log queue.
+ * overlap: the front table is probed in groups; series structs are fetched one by one some time
+ * before their turn, chunk tails a little later. Under the lock a sample costs the codec and one
+ * store to the log queue.
  */
 #include "engine/write.h"
 
@@ -19,6 +19,7 @@
 #include "engine/write_internal.h"
 
 enum {
+    STRUCTS_AHEAD = 64,      /* series structs on their way */
     TAILS_AHEAD = 24,        /* chunk tails on their way; all at once would only queue up */
     GROUP_SERIES = 128,      /* structs and tails of a group stay in the first-level cache */
     SESSION_WORK_MAX = 2048, /* samples until others get the lock */
@@ -328,20 +329,31 @@ static inline struct series *item_series(const struct shard *s, const struct wri
     return series_at(&s->series, front_target_slot(item->target));
 }
 
-/* Fetches the structs of a group while the one before it is worked on. */
-static void prefetch_group(const struct shard *s, const struct write_item *items, size_t count)
-{
-    for (size_t i = 0; i < count && i < GROUP_SERIES; i++)
-        __builtin_prefetch(item_series(s, &items[i]), 1);
-}
-
-static void prefetch_shard(const struct write_request *r, uint32_t shard)
+/* Fetches the struct of the series at `at` in the order in which a request goes around its shards.
+ * One by one, a while before each is needed: a core has some dozen lines on their way, and waits
+ * with more. */
+static inline void prefetch_struct(const struct write_request *r, size_t at)
 {
     const struct write_scratch *scratch = r->scratch;
-    uint32_t begin = shard == 0 ? 0 : scratch->shard_end[shard - 1];
+    size_t known_count = scratch->shard_end[r->engine->shard_count - 1];
 
-    prefetch_group(&r->engine->shards[shard], scratch->order + begin,
-                   scratch->shard_end[shard] - begin);
+    if (at >= known_count) /* from the last shard on to the first */
+        at -= known_count;
+    if (at < known_count) {
+        const struct write_item *item = &scratch->order[at];
+
+        __builtin_prefetch(item_series(&r->engine->shards[front_target_shard(item->target)], item),
+                           1);
+    }
+}
+
+/* The structs of the first series of a request, which begins with that shard. */
+static void prefetch_first(const struct write_request *r, uint32_t shard)
+{
+    size_t begin = shard == 0 ? 0 : r->scratch->shard_end[shard - 1];
+
+    for (size_t i = 0; i < STRUCTS_AHEAD; i++)
+        prefetch_struct(r, begin + i);
 }
 
 /* At most GROUP_SERIES series of one shard, whose structs are on their way into the cache. A key
@@ -350,6 +362,7 @@ static void prefetch_shard(const struct write_request *r, uint32_t shard)
 static enum err write_group(struct write_request *r, struct shard *s, struct write_item *items,
                             size_t count, uint32_t *stale_count)
 {
+    size_t far = (size_t)(items - r->scratch->order) + STRUCTS_AHEAD;
     struct series *series[GROUP_SERIES];
     struct shard_session session;
     enum err e = ERR_OK;
@@ -362,6 +375,7 @@ static enum err write_group(struct write_request *r, struct shard *s, struct wri
     for (size_t i = 0; i < count && e == ERR_OK; i++) {
         bool is_stale = !is_live(series[i], &items[i]);
 
+        prefetch_struct(r, far + i);
         if (i + TAILS_AHEAD < count)
             chunk_prefetch_tail(s->blocks.pool, series[i + TAILS_AHEAD]);
 
@@ -388,7 +402,6 @@ static enum err write_known(struct write_request *r, uint32_t shard, struct erri
     for (uint32_t at = begin; at < end && e == ERR_OK;) {
         uint32_t count = end - at < GROUP_SERIES ? end - at : GROUP_SERIES, stale = 0;
 
-        prefetch_group(s, scratch->order + at + count, end - at - count);
         e = write_group(r, s, scratch->order + at, count, &stale);
         for (uint32_t i = 0; i < stale && e == ERR_OK; i++)
             e = write_unknown_series(r, scratch->order[at + i].series, ei);
@@ -450,11 +463,9 @@ static enum err write_all(struct write_request *r, struct errinfo *ei)
 
     group_by_shard(r);
     /* Requests start at different shards, so that they do not queue up behind each other. */
-    prefetch_shard(r, first & (e->shard_count - 1));
-    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++) {
-        prefetch_shard(r, (first + i + 1) & (e->shard_count - 1));
+    prefetch_first(r, first & (e->shard_count - 1));
+    for (uint32_t i = 0; i < e->shard_count && err == ERR_OK; i++)
         err = write_known(r, (first + i) & (e->shard_count - 1), ei);
-    }
     for (uint32_t i = r->scratch->shard_end[e->shard_count - 1];
          i < r->scratch->shard_end[e->shard_count] && err == ERR_OK; i++)
         err = write_other(r, &r->scratch->order[i], ei);
