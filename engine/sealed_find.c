@@ -271,22 +271,23 @@ static enum err image_make(const struct search *s, const struct sealed_directory
     return ERR_OK;
 }
 
-/* Reads `count` directories in one batch. */
+/* Reads `count` directories in one batch. What that takes comes from the arena and returns to it:
+ * its blocks are kept, while a block of malloc() of this size would be mapped anew each time. */
 static enum err images_read(const struct search *s, struct group_image *const *groups, size_t count)
 {
+    struct arena_mark mark = arena_mark_get(s->arena);
     struct file_read_op ops[DIRECTORY_BATCH];
-    struct sealed_directory *d = malloc(sizeof *d);
+    struct sealed_directory *d = ARENA_ARRAY(s->arena, 1, struct sealed_directory);
     size_t size = 0;
     uint8_t *data, *at;
     enum err e;
 
     for (size_t i = 0; i < count; i++)
         size += groups[i]->group->directory_size;
-    data = at = malloc(size);
-    if (data == NULL || d == NULL) {
-        free(data);
-        free(d);
-        return errinfo_set(s->ei, ERR_NOMEM, 0, "directories of %s", sealed_file_path(s->f));
+    data = at = d == NULL ? NULL : arena_alloc(s->arena, size);
+    if (data == NULL) {
+        e = arena_error(s->arena, s->ei);
+        goto out;
     }
     for (size_t i = 0; i < count; i++) {
         ops[i] = (struct file_read_op){.file = s->f->file,
@@ -305,8 +306,8 @@ static enum err images_read(const struct search *s, struct group_image *const *g
         else
             e = image_make(s, d, groups[i]);
     }
-    free(data);
-    free(d);
+out:
+    arena_mark_return(s->arena, mark);
     return e;
 }
 

@@ -102,12 +102,13 @@ def metric_sum(values, name):
     return sum(found) if found else None
 
 
-def resident_bytes(pid):
+def resident_bytes(pid, kind="VmRSS"):
+    """kind: "RssAnon" leaves out what the kernel can take back, the program and its libraries."""
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         for line in f:
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{kind}:"):
                 return int(line.split()[1]) * 1024
-    raise AssertionError(f"process {pid} has no VmRSS")
+    raise AssertionError(f"process {pid} has no {kind}")
 
 
 def descriptor_count(pid):
