@@ -117,6 +117,14 @@ static bool plan_is_stream(const struct plan *p)
     return p->kind == PLAN_SELECTOR || p->kind == PLAN_RANGE_CALL;
 }
 
+/* Whether no two rows can have the same labels: stored series differ, and do so without a name that
+ * all of them share. */
+static bool rows_are_distinct(const struct plan *p)
+{
+    return p->kind == PLAN_RANGE_CALL ? p->subquery == NULL && p->input_name_state == NAME_FIXED
+                                      : p->name_state == NAME_FIXED;
+}
+
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err collect(struct eval *ev, const struct plan *p, struct vector **out,
                         struct errinfo *ei)
@@ -126,7 +134,7 @@ static enum err collect(struct eval *ev, const struct plan *p, struct vector **o
 
     if (e == ERR_OK)
         e = eval_stream(ev, p, &s.sink, ei);
-    if (e == ERR_OK && p->need.all)
+    if (e == ERR_OK && p->need.all && !(plan_is_stream(p) && rows_are_distinct(p)))
         e = vector_merge(s.vector, ei);
     if (e == ERR_OK)
         *out = TAKE(s.vector);
