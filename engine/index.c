@@ -388,6 +388,8 @@ enum err index_labels(struct index *ix, const uint32_t *slots, size_t count, str
         size_t end = count - i < INDEX_SLICE_VALUES ? count : i + INDEX_SLICE_VALUES;
 
         rwlock_read_lock(&ix->lock);
+        for (size_t k = first; k < end; k++)
+            __builtin_prefetch(index_record(ix, slots[k])); /* so that the misses overlap */
         for (; i < end && !refused; i++) {
             const uint8_t *record = index_record(ix, slots[i]);
             const struct schema *s;

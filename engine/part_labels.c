@@ -560,20 +560,37 @@ static bool bucket_find(const struct part *p, const struct page *page, uint32_t 
     return true;
 }
 
-static enum err find_one(struct part *p, struct hash128 print, struct page **prints,
-                         uint32_t *prints_index, uint32_t *out, struct errinfo *ei)
+/* The pages of the search before: a part of few series has one of each. */
+struct print_search {
+    struct part *p;
+    struct page *prints, *lookup;
+    uint32_t prints_index, lookup_index;
+};
+
+static enum err lookup_page(struct print_search *s, uint32_t wanted, struct errinfo *ei)
 {
+    if (s->lookup != NULL && s->lookup_index == wanted)
+        return ERR_OK;
+    page_release(s->lookup);
+    s->lookup = NULL;
+    s->lookup_index = wanted;
+    return part_page_get(s->p, PART_SECTION_LOOKUP, wanted, &s->lookup, ei);
+}
+
+static enum err find_one(struct print_search *s, struct hash128 print, uint32_t *out,
+                         struct errinfo *ei)
+{
+    struct part *p = s->p;
     uint32_t bits = p->footer.bucket_bits, bucket = part_bucket(print, bits);
     unsigned width = part_series_width(p->footer.info.series_count);
     uint8_t tag = part_bucket_tag(print, bits);
     struct bucket b = {0};
-    struct page *page;
-    enum err e = part_page_get(p, PART_SECTION_LOOKUP, bucket / PART_BUCKETS_PER_PAGE, &page, ei);
+    enum err e = lookup_page(s, bucket / PART_BUCKETS_PER_PAGE, ei);
 
     *out = PART_NO_SERIES;
     if (e != ERR_OK)
         return e;
-    if (!bucket_find(p, page, bucket, &b))
+    if (!bucket_find(p, s->lookup, bucket, &b))
         e = part_page_corrupt(p, PART_SECTION_LOOKUP, bucket / PART_BUCKETS_PER_PAGE, ei);
     for (uint32_t i = 0; i < b.count && e == ERR_OK && *out == PART_NO_SERIES; i++) {
         uint32_t series = 0;
@@ -585,23 +602,22 @@ static enum err find_one(struct part *p, struct hash128 print, struct page **pri
             e = part_page_corrupt(p, PART_SECTION_LOOKUP, bucket / PART_BUCKETS_PER_PAGE, ei);
             break;
         }
-        e = print_page(p, series, prints, prints_index, ei);
-        if (e == ERR_OK && hash128_equal(print_at(*prints, series % PART_PRINTS_PER_PAGE), print))
+        e = print_page(p, series, &s->prints, &s->prints_index, ei);
+        if (e == ERR_OK && hash128_equal(print_at(s->prints, series % PART_PRINTS_PER_PAGE), print))
             *out = series;
     }
-    page_release(page);
     return e;
 }
 
 enum err part_find(struct part *p, const struct hash128 *fingerprints, size_t count, uint32_t *out,
                    struct errinfo *ei)
 {
-    struct page *prints = NULL;
-    uint32_t prints_index = 0;
+    struct print_search s = {.p = p};
     enum err e = ERR_OK;
 
     for (size_t i = 0; i < count && e == ERR_OK; i++)
-        e = find_one(p, fingerprints[i], &prints, &prints_index, &out[i], ei);
-    page_release(prints);
+        e = find_one(&s, fingerprints[i], &out[i], ei);
+    page_release(s.prints);
+    page_release(s.lookup);
     return e;
 }

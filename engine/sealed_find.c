@@ -181,12 +181,26 @@ static enum err chunk_give(const struct search *s, const struct sealed_group *g,
     return ERR_OK;
 }
 
+/* Moves `at` up to where the slot is if each has one chunk, as in most slices: nowhere, if that is
+ * behind the first chunk of the slot. */
+static uint32_t chunks_guess(const struct image *image, uint32_t at, uint32_t slot)
+{
+    const struct image_chunk *chunks = image_chunks(image);
+    uint32_t guess = slot - chunks[0].slot;
+
+    if (slot < chunks[0].slot || guess <= at || guess >= image->chunk_count ||
+        chunks[guess - 1].slot >= slot)
+        return at;
+    return guess;
+}
+
 /* The first chunk from `at` on whose slot is at least `slot`, near ones first. */
 static uint32_t chunks_seek(const struct image *image, uint32_t at, uint32_t slot)
 {
     const struct image_chunk *chunks = image_chunks(image);
     uint32_t step = 1, end = image->chunk_count;
 
+    at = at < end ? chunks_guess(image, at, slot) : end;
     while (at < end && chunks[at].slot < slot) {
         uint32_t next = at + step;
 
