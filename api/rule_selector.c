@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/drop_rule_json_internal.h"
+#include "engine/purge.h"
 
 /* ---- what is refused ---- */
 
@@ -79,8 +80,27 @@ static const char *filter_obstacle(const struct relabel_config *c)
     return c->action == RELABEL_DROP && matches_everything(c) ? everything : NULL;
 }
 
+/* What the engine would not take. Purges are made all or none, so that one of these would stand in
+ * the way of all others. */
+static bool is_too_large(const struct drop_rule *r)
+{
+    enum { ESCAPED_MAX = 6, LABEL_MORE = 3, TEXT_MORE = 256 }; /* \u0000; quotes and comma */
+    const struct relabel_config *c = &r->relabel;
+    size_t size = c->separator.size + c->regex.size + c->target_label.size;
+
+    if (r->matchers != NULL)
+        return r->matcher_count > PURGE_LABELS_MAX || r->selector.size > PURGE_KEY_SIZE_MAX;
+    for (size_t i = 0; i < c->source_label_count; i++)
+        size += c->source_labels[i].size;
+    return c->source_label_count > PURGE_LABELS_MAX ||
+           size * ESCAPED_MAX + c->source_label_count * LABEL_MORE + TEXT_MORE > PURGE_KEY_SIZE_MAX;
+}
+
 const char *rule_selector_obstacle(const struct drop_rule *r)
 {
+    if (is_too_large(r))
+        return "\"purge\" takes at most 1024 matchers or source labels, and texts of 170 KiB in "
+               "all";
     if (r->matchers != NULL)
         return NULL;
     if (!relabel_action_filters(r->relabel.action))

@@ -18,12 +18,17 @@
 
 struct engine;
 
+enum {
+    PURGE_KEY_SIZE_MAX = 1 << 20,
+    PURGE_LABELS_MAX = 1024, /* matchers, or source labels of a filter */
+};
+
 /* What is to be purged, and under which key: the series that match, or that a rule drops by the
  * labels that are stored. Borrowed. */
 struct purge_request {
-    struct str key; /* not empty, at most 1 MiB */
+    struct str key; /* not empty, at most PURGE_KEY_SIZE_MAX */
     const struct matcher *matchers;
-    size_t matcher_count;
+    size_t matcher_count; /* at most PURGE_LABELS_MAX */
     /* NULL: the matchers. Else keep, drop, keepequal or dropequal; passes relabel_config_check().
      */
     const struct relabel_config *filter;

@@ -8,10 +8,9 @@
 
 #include <stdlib.h>
 
-enum {
-    PURGE_SIZE_MIN = 20, /* without its key */
-    KEY_SIZE_MAX = 1 << 20,
-};
+#include "engine/purge.h"
+
+enum { PURGE_SIZE_MIN = 20 /* without its key */ };
 
 struct purge_list *purge_list_ref(struct purge_list *list)
 {
@@ -83,9 +82,9 @@ static enum err added_check(const struct purge_list *base, const struct purge_it
                             size_t count, struct errinfo *ei)
 {
     for (size_t i = 0; i < count; i++) {
-        if (added[i].key.size == 0 || added[i].key.size > KEY_SIZE_MAX)
+        if (added[i].key.size == 0 || added[i].key.size > PURGE_KEY_SIZE_MAX)
             return errinfo_set(ei, ERR_INVALID, 0, "a purge needs a key of 1 to %d bytes",
-                               (int)KEY_SIZE_MAX);
+                               (int)PURGE_KEY_SIZE_MAX);
         if (purge_list_find(base, added[i].key) != NULL ||
             (i > 0 && str_compare(added[i - 1].key, added[i].key) >= 0))
             return errinfo_set(ei, ERR_EXISTS, 0, "the purge is known already");
@@ -173,7 +172,7 @@ static enum err purge_read(struct byte_reader *r, struct purge_list *list, struc
     struct purge_item p = {.generation = reader_le64(r), .file_count = reader_le64(r)};
 
     p.key.size = reader_le32(r);
-    if (r->failed || p.key.size == 0 || p.key.size > KEY_SIZE_MAX)
+    if (r->failed || p.key.size == 0 || p.key.size > PURGE_KEY_SIZE_MAX)
         return corrupt("one has no key, or too long a one", ei);
     p.key.data = (const char *)reader_take(r, p.key.size);
     if (r->failed)

@@ -21,12 +21,12 @@
 
 #include "base/arena.h"
 #include "base/assert.h"
+#include "engine/purge.h"
 
 enum {
-    TOMBSTONE_SIZE_MIN = 28,  /* without its matchers */
-    MATCHER_SIZE_MIN = 9,     /* without its texts */
-    MATCHER_COUNT_MAX = 1024, /* of one tombstone: far above what a request holds */
-    LABEL_SIZE_MIN = 4,       /* of a filter, without its name */
+    TOMBSTONE_SIZE_MIN = 28, /* without its matchers */
+    MATCHER_SIZE_MIN = 9,    /* without its texts */
+    LABEL_SIZE_MIN = 4,      /* of a filter, without its name */
 };
 
 /* Kinds of filters as bytes. */
@@ -165,9 +165,9 @@ enum err tombstone_list_add(const struct tombstone_list *base, const struct matc
     struct tombstone_matchers *m;
     enum err e = ERR_OK;
 
-    if (matcher_count == 0 || matcher_count > MATCHER_COUNT_MAX || min_time_ms > max_time_ms)
+    if (matcher_count == 0 || matcher_count > PURGE_LABELS_MAX || min_time_ms > max_time_ms)
         return errinfo_set(ei, ERR_INVALID, 0, "a deletion needs a time range and 1 to %d matchers",
-                           MATCHER_COUNT_MAX);
+                           PURGE_LABELS_MAX);
     m = matchers_new(matcher_count);
     if (m == NULL)
         return no_memory(ei);
@@ -190,11 +190,11 @@ enum err tombstone_list_add_filter(const struct tombstone_list *base,
     enum err e;
 
     if (!relabel_action_filters(filter->action) || min_time_ms > max_time_ms ||
-        filter->source_label_count > MATCHER_COUNT_MAX)
+        filter->source_label_count > PURGE_LABELS_MAX)
         return errinfo_set(ei, ERR_INVALID, 0,
                            "a deletion needs a time range and a rule that drops, of at most %d "
                            "source labels",
-                           MATCHER_COUNT_MAX);
+                           PURGE_LABELS_MAX);
     m = matchers_new(0);
     if (m == NULL)
         return no_memory(ei);
@@ -370,7 +370,7 @@ static enum err filter_config_read(struct byte_reader *r, enum relabel_action ac
     out->action = action;
     separator.data = (const char *)reader_take(r, separator.size);
     value.data = (const char *)reader_take(r, value.size);
-    if (r->failed || count > reader_left(r) / LABEL_SIZE_MIN || count > MATCHER_COUNT_MAX)
+    if (r->failed || count > reader_left(r) / LABEL_SIZE_MIN || count > PURGE_LABELS_MAX)
         return corrupt("a filter ends early", ei);
     names = ARENA_ARRAY(arena, count, struct str);
     if (names == NULL)
@@ -425,7 +425,7 @@ static enum err tombstone_read(struct byte_reader *r, bool has_filters, struct t
 
     if (r->failed || count > reader_left(r) / MATCHER_SIZE_MIN)
         return corrupt("one of them ends early", ei);
-    if (count > MATCHER_COUNT_MAX || t.min_time_ms > t.max_time_ms)
+    if (count > PURGE_LABELS_MAX || t.min_time_ms > t.max_time_ms)
         return corrupt("one without a time range, or of too many matchers", ei);
     if (list->count > 0 && t.generation < list->items[list->count - 1].generation)
         return corrupt("their generations do not ascend", ei);

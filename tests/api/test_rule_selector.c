@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/config.h"
+#include "engine/purge.h"
 #include "promql/ast.h"
 #include "tests/engine/rule_kit.h"
 #include "tests/lib/test_cmocka.h"
@@ -228,13 +229,50 @@ static void test_obstacles(void **state)
     CHECK(strstr(rule_selector_obstacle(&r), "never drops") != NULL);
 }
 
+/* What the engine would not take is refused before it stands in the way of other purges. */
+static void test_size_limits(void **state)
+{
+    enum { LABEL_SIZE = 150, FITTING = 1000 };
+    static const char zeros[LABEL_SIZE]; /* as long as a text gets when it is escaped */
+    struct drop_rule r = {.name = STR_LITERAL("x")};
+    struct str labels[PURGE_LABELS_MAX + 1], text;
+    static struct matcher matchers[1];
+    struct errinfo ei = {0};
+    struct arena arena;
+
+    (void)state;
+    arena_init(&arena, NULL);
+    relabel_config_init(&r.relabel);
+    r.relabel.action = RELABEL_KEEP;
+    r.relabel.source_labels = labels;
+    for (size_t i = 0; i <= PURGE_LABELS_MAX; i++)
+        labels[i] = STR_LITERAL("a");
+    r.relabel.source_label_count = PURGE_LABELS_MAX;
+    CHECK(rule_selector_obstacle(&r) == NULL);
+    r.relabel.source_label_count++;
+    CHECK(strstr(rule_selector_obstacle(&r), "at most 1024") != NULL);
+    r.relabel.source_label_count = FITTING;
+    for (size_t i = 0; i < FITTING; i++)
+        labels[i] = (struct str){zeros, LABEL_SIZE};
+    CHECK(rule_selector_obstacle(&r) == NULL);
+    CHECK_OK(rule_selector_text(&r, &arena, &text, &ei), &ei);
+    CHECK(text.size <= PURGE_KEY_SIZE_MAX && text.size > PURGE_KEY_SIZE_MAX / 2);
+    labels[0].size = PURGE_KEY_SIZE_MAX / 6;
+    CHECK(strstr(rule_selector_obstacle(&r), "at most 1024") != NULL);
+    r.matchers = matchers;
+    r.matcher_count = PURGE_LABELS_MAX;
+    CHECK(rule_selector_obstacle(&r) == NULL);
+    r.matcher_count++;
+    CHECK(strstr(rule_selector_obstacle(&r), "at most 1024") != NULL);
+    arena_done(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_what_is_dropped),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_texts_of_filters),
-        cmocka_unit_test(test_obstacles),
+        cmocka_unit_test(test_finds_what_is_dropped), cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_texts_of_filters),      cmocka_unit_test(test_obstacles),
+        cmocka_unit_test(test_size_limits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
