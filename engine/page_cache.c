@@ -1,6 +1,7 @@
 /*
- * See page_cache_internal.h. A shard's table has a fixed number of chains: pages are kilobytes, so
- * even a cache of gigabytes has chains of a few.
+ * See page_cache_internal.h. A shard's table has as many chains as pages, about: those of a store
+ * that has thousands of small parts are some hundred bytes each, and with chains of five a query
+ * over it spent a third of its time walking them.
  */
 #include "engine/page_cache_internal.h"
 
@@ -10,11 +11,12 @@
 #include "base/assert.h"
 #include "base/thread.h"
 
-enum { PAGE_SHARD_COUNT = 16, PAGE_CHAIN_COUNT = 1024 };
+enum { PAGE_SHARD_COUNT = 16, PAGE_CHAIN_COUNT_FIRST = 256 };
 
 struct page_shard {
-    struct mutex lock; /* guards all below; nothing else is locked while it is held */
-    struct page *chains[PAGE_CHAIN_COUNT];
+    struct mutex lock;              /* guards all below; nothing else is locked while it is held */
+    struct page **chains;           /* owned; at most 16 bytes a page, which are not charged */
+    size_t chain_count, page_count; /* the former a power of two */
     struct page *newest, *oldest;
     uint64_t used_bytes, limit_bytes;
     uint64_t hits, misses, evictions;
@@ -40,7 +42,7 @@ static struct page_shard *shard_of(struct page_cache *c, uint64_t hash)
 
 static struct page **chain_of(struct page_shard *s, uint64_t hash)
 {
-    return &s->chains[hash / PAGE_SHARD_COUNT % PAGE_CHAIN_COUNT];
+    return &s->chains[hash / PAGE_SHARD_COUNT & (s->chain_count - 1)];
 }
 
 static size_t page_bytes(const struct page *p)
@@ -52,13 +54,23 @@ enum err page_cache_new(struct budget *memory, uint64_t limit_bytes, struct page
                         struct errinfo *ei)
 {
     struct page_cache *c = calloc(1, sizeof *c);
+    bool failed = false;
 
     if (c == NULL)
         return errinfo_set(ei, ERR_NOMEM, 0, "page cache");
     c->memory = memory;
     for (size_t i = 0; i < PAGE_SHARD_COUNT; i++) {
-        mutex_init(&c->shards[i].lock);
-        c->shards[i].limit_bytes = limit_bytes / PAGE_SHARD_COUNT;
+        struct page_shard *s = &c->shards[i];
+
+        mutex_init(&s->lock);
+        s->limit_bytes = limit_bytes / PAGE_SHARD_COUNT;
+        s->chains = calloc(PAGE_CHAIN_COUNT_FIRST, sizeof(struct page *));
+        s->chain_count = PAGE_CHAIN_COUNT_FIRST;
+        failed |= s->chains == NULL;
+    }
+    if (failed) {
+        page_cache_free(c);
+        return errinfo_set(ei, ERR_NOMEM, 0, "page cache");
     }
     *out = c;
     return ERR_OK;
@@ -95,6 +107,7 @@ static void shard_remove(struct page_shard *s, struct page *p)
     *at = p->hash_next;
     list_remove(s, p);
     s->used_bytes -= page_bytes(p);
+    s->page_count--;
     p->cached = false;
 }
 
@@ -127,6 +140,7 @@ void page_cache_free(struct page_cache *c)
     for (size_t i = 0; i < PAGE_SHARD_COUNT; i++) {
         shard_evict(&c->shards[i], 1, 0);
         ASSERT(c->shards[i].newest == NULL);
+        free((void *)c->shards[i].chains);
         mutex_done(&c->shards[i].lock);
     }
     free(c);
@@ -205,6 +219,32 @@ enum err page_new(struct page_cache *c, uint64_t file, uint64_t offset, size_t s
     return ERR_OK;
 }
 
+static void shard_add(struct page_shard *s, struct page *p)
+{
+    struct page **chain = chain_of(s, page_hash(p->file, p->offset));
+
+    p->hash_next = *chain;
+    *chain = p;
+}
+
+/* Doubles the chains once there is a page for each; without memory they get longer. */
+static void shard_grow(struct page_shard *s)
+{
+    size_t count = s->chain_count * 2;
+    struct page **chains;
+
+    if (s->page_count < s->chain_count)
+        return;
+    chains = calloc(count, sizeof(struct page *));
+    if (chains == NULL)
+        return;
+    free((void *)s->chains);
+    s->chains = chains;
+    s->chain_count = count;
+    for (struct page *p = s->oldest; p != NULL; p = p->newer)
+        shard_add(s, p);
+}
+
 struct page *page_cache_enter(struct page_cache *c, struct page *page)
 {
     uint64_t hash = page_hash(page->file, page->offset);
@@ -216,11 +256,10 @@ struct page *page_cache_enter(struct page_cache *c, struct page *page)
     if (other == NULL) {
         shard_evict(s, page_bytes(page), s->limit_bytes);
         if (s->used_bytes + page_bytes(page) <= s->limit_bytes) {
-            struct page **chain = chain_of(s, hash);
-
-            page->hash_next = *chain;
-            *chain = page;
+            shard_grow(s);
+            shard_add(s, page);
             list_push(s, page);
+            s->page_count++;
             s->used_bytes += page_bytes(page);
             page->cached = true;
         }

@@ -72,6 +72,31 @@ static void test_recent_pages_stay(void **state)
     page_cache_free(c);
 }
 
+/* However many pages there are, each is found, until its file is dropped. */
+static void test_many_pages(void **state)
+{
+    enum { PAGES = 30000, SIZE = 40 };
+    struct page_cache_stats stats;
+    struct page_cache *c;
+    struct errinfo ei = {0};
+
+    (void)state;
+    CHECK_OK(page_cache_new(NULL, 64 << 20, &c, &ei), &ei);
+    for (uint64_t i = 0; i < PAGES; i++)
+        page_release(enter(c, i % 3, i * 512, SIZE));
+    page_cache_drop_file(c, 2);
+    for (uint64_t i = 0; i < PAGES; i++) {
+        struct page *page = page_cache_find(c, i % 3, i * 512);
+
+        CHECK((page != NULL) == (i % 3 != 2));
+        CHECK(page == NULL || (page->file == i % 3 && page->offset == i * 512));
+        page_release(page);
+    }
+    page_cache_stats_get(c, &stats);
+    CHECK(stats.hits == UINT64_C(2) * PAGES / 3 && stats.evictions == 0);
+    page_cache_free(c);
+}
+
 /* Larger than the cache, or dropped while in use: good until it is released, then gone. */
 static void test_pages_outside(void **state)
 {
@@ -226,9 +251,10 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit_holds),   cmocka_unit_test(test_recent_pages_stay),
-        cmocka_unit_test(test_pages_outside), cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_descriptors),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_limit_holds), cmocka_unit_test(test_recent_pages_stay),
+        cmocka_unit_test(test_many_pages),  cmocka_unit_test(test_pages_outside),
+        cmocka_unit_test(test_budget),      cmocka_unit_test(test_descriptors),
+        cmocka_unit_test(test_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
