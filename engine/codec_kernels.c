@@ -13,7 +13,7 @@ __attribute__((constructor(101))) static void codec_dispatch(void)
     chosen = &codec_kernels_portable;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         chosen = &codec_kernels_avx2;
 #endif
 }

@@ -17,7 +17,8 @@ static const struct codec_kernels *build_after(const struct codec_kernels *k)
     if (k == NULL)
         return &codec_kernels_portable;
 #if defined(__x86_64__)
-    if (k == &codec_kernels_portable && __builtin_cpu_supports("avx2"))
+    if (k == &codec_kernels_portable && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma"))
         return &codec_kernels_avx2;
 #endif
     return NULL;
@@ -140,7 +141,18 @@ static void sums_and_changes_are_right(void **state)
     }
 }
 
-/* Integers of every size become the double that the CPU's own conversion gives. */
+/* An integer that a power of ten divides into nearly the middle between two doubles. */
+static uint64_t hard_to_divide(struct test_random *r, unsigned exponent)
+{
+    uint64_t middle = test_random_u64(r) >> 10 | (uint64_t)1 << 53 | 1; /* 54 bits */
+    unsigned __int128 x = (unsigned __int128)middle * (uint64_t)codec_powers[exponent];
+
+    for (unsigned size = 10 + (unsigned)test_random_below(r, 53); x >> size != 0;)
+        x >>= 1;
+    return (uint64_t)x + test_random_below(r, 3) - 1;
+}
+
+/* Integers of every size become the double that the CPU's own conversion and division give. */
 static void integers_become_doubles(void **state)
 {
     struct test_random r = test_random_init(4);
@@ -153,7 +165,7 @@ static void integers_become_doubles(void **state)
         unsigned e = (unsigned)test_random_below(&r, CODEC_EXPONENT_MAX + 1);
 
         for (size_t i = 0; i < n; i++) {
-            x[i] = test_random_wide(&r, 64);
+            x[i] = i % 2 == 0 ? hard_to_divide(&r, e) : test_random_wide(&r, 64);
             x[i] = test_random_below(&r, 2) == 0 ? x[i] : 0 - x[i];
         }
         for (const struct codec_kernels *k = build_after(NULL); k != NULL; k = build_after(k)) {
