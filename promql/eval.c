@@ -88,6 +88,7 @@ void eval_count_row(struct eval *ev, const struct grid *grid, const struct row *
 struct collect_sink {
     struct sink sink;
     struct vector *vector;
+    bool lost_metadata; /* of any row */
 };
 
 static enum err collect_push(struct sink *sink, struct batch *b, struct errinfo *ei)
@@ -104,6 +105,7 @@ static enum err collect_push(struct sink *sink, struct batch *b, struct errinfo 
         if (e != ERR_OK)
             return e;
         count += row_sample_count(&b->rows[i], b->grid);
+        s->lost_metadata |= b->rows[i].lost_metadata;
     }
     /* Held as they come, so that the limit stops a query before its memory does. */
     enum err e = eval_samples_hold(s->vector->eval, count, ei);
@@ -118,7 +120,7 @@ static bool plan_is_stream(const struct plan *p)
 }
 
 /* Whether no two rows can have the same labels: stored series differ, and do so without a name that
- * all of them share. */
+ * all of them share, unless more than that has gone. */
 static bool rows_are_distinct(const struct plan *p)
 {
     return p->kind == PLAN_RANGE_CALL ? p->subquery == NULL && p->input_name_state == NAME_FIXED
@@ -134,7 +136,8 @@ static enum err collect(struct eval *ev, const struct plan *p, struct vector **o
 
     if (e == ERR_OK)
         e = eval_stream(ev, p, &s.sink, ei);
-    if (e == ERR_OK && p->need.all && !(plan_is_stream(p) && rows_are_distinct(p)))
+    if (e == ERR_OK && p->need.all &&
+        (s.lost_metadata || !plan_is_stream(p) || !rows_are_distinct(p)))
         e = vector_merge(s.vector, ei);
     if (e == ERR_OK)
         *out = TAKE(s.vector);

@@ -74,6 +74,7 @@ struct eval {
 struct row {
     struct labels labels; /* what the plan's need asked for, or more */
     bool drop_name;       /* delayed name removal: drop it when the query ends */
+    bool lost_metadata;   /* more than the name is gone: __type__ or __unit__ */
     uint64_t *present;
     double *value;
     /* NULL: all samples are floats. Else a pointer a step: NULL where the sample is a float; it

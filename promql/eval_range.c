@@ -278,6 +278,7 @@ static enum err series_run(struct range_sink *s, const struct labels *labels, bo
         row->drop_name = true;
         if (!s->run.ev->delayed_names)
             e = labels_without_metadata(labels, b->arena, &row->labels, ei);
+        row->lost_metadata = labels->count > row->labels.count + 1;
     }
     if (e == ERR_OK && p->checks_labelset) {
         size_t index;

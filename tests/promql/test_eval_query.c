@@ -331,6 +331,47 @@ static void test_annotation_of_types(void **state)
     fake_engine_free(e);
 }
 
+/* Type and unit go with the name, so that series which share a name become one as well: that is an
+ * error also where the rows are only compared. */
+static void test_series_that_lose_their_type(void **state)
+{
+    static const struct {
+        const char *query;
+        enum err want;
+    } cases[] = {
+        {"rate(m[5m])", ERR_EXECUTION},
+        {"sort(rate(m[5m]))", ERR_EXECUTION},
+        {"rate(m[5m]) and m", ERR_EXECUTION},
+        {"vector(1) unless rate(m[5m])", ERR_EXECUTION},
+        {"vector(1) unless on() rate(m[5m])", ERR_EXECUTION},
+        {"avg_over_time(m[5m]) and m", ERR_EXECUTION},
+        {"last_over_time(m[5m]) and m", ERR_OK},
+        {"vector(1) unless on() rate(one[5m])", ERR_OK},
+    };
+    static const char *const series[] = {"__name__=m,__type__=counter", "__name__=m,__type__=gauge",
+                                         "__name__=m,__unit__=s", "__name__=one,__type__=counter"};
+    struct engine *e = fake_engine_new();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof series / sizeof series[0]; i++) {
+        size_t s = fake_engine_add(e, series[i]);
+
+        fake_engine_sample(e, s, 60000, 1);
+        fake_engine_sample(e, s, 120000, 2);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct query_run r;
+        enum err got;
+
+        query_init(&r, e, cases[i].query);
+        r.settings.type_and_unit_labels = true;
+        got = query_instant(&r, 120000);
+        CHECK_MSG(got == cases[i].want, "%s: %s", cases[i].query, r.ei.message);
+        query_done(&r);
+    }
+    fake_engine_free(e);
+}
+
 /* With delayed removal a name lives on inside the query, and by (__name__) finds it. */
 static void test_delayed_names(void **state)
 {
@@ -385,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_annotations),
         cmocka_unit_test(test_annotation_of_types),
+        cmocka_unit_test(test_series_that_lose_their_type),
         cmocka_unit_test(test_delayed_names),
         cmocka_unit_test(test_staleness),
     };
