@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/http_internal.h"
-#include "api/json_internal.h"
-#include "api/machine_internal.h"
+#include "api/config/machine_internal.h"
+#include "api/http/http_internal.h"
+#include "api/http/json_internal.h"
 #include "base/process.h"
 #include "compactor/compactor.h"
 #include "engine/drop_rules.h"

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "api/config.h"
+#include "api/config/machine_internal.h"
 #include "api/flags.h"
-#include "api/machine_internal.h"
 #include "api/rule_book.h"
 #include "api/server.h"
 #include "base/assert.h"

@@ -2,7 +2,8 @@
  * Codecs of a chunk's columns in sealed files and parts: values and timestamps, each a column of
  * n samples (1 to CODEC_SAMPLES_MAX) turned into bytes and back, bit for bit. A pure library: no
  * I/O, no locks, no allocation; every function may run in any number of threads at once, with one
- * scratch each. Format: docs/formats/chunk-codecs.md; how the encoder chooses: engine/CODECS.md.
+ * scratch each. Format: docs/formats/chunk-codecs.md; how the encoder chooses:
+ * engine/codec/README.md.
  *
  * A column does not hold its own length or sample count: whoever stores it (the chunk index) keeps
  * both, and a checksum. The decoders still trust nothing they are given.

@@ -1,7 +1,7 @@
 /*
  * Codec of a chunk's column of native histograms in sealed files and parts, bit for bit. Like
  * codec.h a pure library without state; memory comes from the caller's arenas. Format:
- * docs/formats/chunk-codecs.md; how it chooses: engine/CODECS.md.
+ * docs/formats/chunk-codecs.md; how it chooses: engine/codec/README.md.
  *
  * A column does not hold its own length or sample count, nor a checksum: the chunk index does.
  */

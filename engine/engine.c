@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
-#include "engine/manifest_internal.h"
-#include "engine/memtable_internal.h"
+#include "engine/files/manifest_internal.h"
+#include "engine/memtable/memtable_internal.h"
 
 enum {
     PARTS_CACHE_MIN_BYTES = 16 << 20,

@@ -10,13 +10,13 @@
 
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "engine/front_table_internal.h"
-#include "engine/limits_internal.h"
-#include "engine/manifest_internal.h"
-#include "engine/readers_internal.h"
-#include "engine/rules_internal.h"
-#include "engine/shard_internal.h"
+#include "engine/files/manifest_internal.h"
+#include "engine/limits/limits_internal.h"
+#include "engine/memtable/shard_internal.h"
+#include "engine/read/readers_internal.h"
+#include "engine/rules/rules_internal.h"
 #include "engine/write.h"
+#include "engine/write/front_table_internal.h"
 
 enum {
     ENGINE_SHARD_COUNT_DEFAULT = 16,

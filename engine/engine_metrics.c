@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "engine/engine_internal.h"
-#include "engine/limits_internal.h"
+#include "engine/limits/limits_internal.h"
 
 enum figure {
     FIGURE_APPENDED,

@@ -1,7 +1,7 @@
 /*
  * Parts: immutable files that hold the samples of one shard in one window. A part is two files, an
  * index and the chunks, named by the part's key. Format: docs/formats/part.md; how it is laid out
- * and why: engine/PARTS.md.
+ * and why: engine/part/README.md.
  *
  * A part_store holds what all parts of one engine share: the file layer, a bounded cache of
  * verified pages and a bounded set of open descriptors. Everything here but a writer and an

@@ -15,7 +15,7 @@
  */
 enum function_id {
 #define FUNCTION(id, name, ...) FUNCTION_##id,
-#include "promql/function_list_internal.h"
+#include "promql/eval/function_list_internal.h"
 #undef FUNCTION
     FUNCTION_COUNT,
 };

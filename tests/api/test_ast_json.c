@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "api/ast_json_internal.h"
+#include "api/http/ast_json_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "api/body_decode_internal.h"
+#include "api/remote_write/body_decode_internal.h"
 #include "tests/api/write_body.h"
 #include "tests/lib/test_support.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "api/http_internal.h"
+#include "api/http/http_internal.h"
 #include "tests/api/http_client.h"
 #include "tests/api/http_kit.h"
 #include "tests/api/write_body.h"

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "api/http_internal.h"
+#include "api/http/http_internal.h"
 #include "base/file_sim.h"
 #include "tests/api/http_client.h"
 #include "tests/api/http_kit.h"

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "api/grid_text_internal.h"
-#include "api/json_internal.h"
+#include "api/http/grid_text_internal.h"
+#include "api/http/json_internal.h"
 #include "tests/lib/test_support.h"
 
 static void check_text(struct byte_writer *w, const char *want)

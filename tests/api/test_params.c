@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/params_internal.h"
+#include "api/http/params_internal.h"
 #include "tests/lib/test_support.h"
 
 static void check_str(struct str got, const char *want)

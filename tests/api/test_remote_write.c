@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/remote_write_internal.h"
+#include "api/remote_write/remote_write_internal.h"
 #include "tests/api/write_body.h"
 #include "tests/fuzz/remote_write_twin.h"
 #include "tests/lib/test_support.h"

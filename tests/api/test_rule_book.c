@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/config_parse_internal.h"
-#include "api/drop_rule_json_internal.h"
-#include "api/rule_file_internal.h"
+#include "api/config/config_parse_internal.h"
+#include "api/rules/drop_rule_json_internal.h"
+#include "api/rules/rule_file_internal.h"
 #include "base/clock.h"
 #include "base/file_sim.h"
 #include "engine/engine.h"

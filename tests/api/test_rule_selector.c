@@ -1,6 +1,6 @@
 /* What rules with `purge` delete: of random rules those that may, that their selector or filter
  * finds the series that they drop, and the texts that purges are known by. */
-#include "api/rule_selector_internal.h"
+#include "api/rules/rule_selector_internal.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/snappy_block_internal.h"
+#include "api/remote_write/snappy_block_internal.h"
 #include "tests/api/write_body.h"
 #include "tests/lib/test_support.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/usage_internal.h"
+#include "api/usage/usage_internal.h"
 #include "base/file_sim.h"
 #include "engine/engine.h"
 #include "engine/write.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/ended_internal.h"
+#include "engine/memtable/ended_internal.h"
 #include "tests/compactor/life_kit.h"
 #include "tests/lib/test_cmocka.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "bench/bench_support.h"
-#include "engine/chunk_internal.h"
+#include "engine/memtable/chunk_internal.h"
 
 enum { CHUNKS = 400, RUNS = 15, STEP_MS = 15000 };
 

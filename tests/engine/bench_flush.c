@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "bench/bench_support.h"
 #include "bench/fleet_capture.h"
-#include "engine/flush_internal.h"
+#include "engine/flush/flush_internal.h"
 
 enum { INTERVAL_MS = 15000, SLICE_SERIES = 512, SCRAPES = 480 };
 

@@ -14,8 +14,8 @@
 #include "base/fingerprint.h"
 #include "bench/bench_support.h"
 #include "bench/fleet_capture.h"
-#include "engine/index_internal.h"
-#include "engine/series_file_internal.h"
+#include "engine/index/index_internal.h"
+#include "engine/sealed/series_file_internal.h"
 
 enum { SHARD_COUNT = 16, BATCH_MAX = 4096 };
 

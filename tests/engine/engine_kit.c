@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/histogram_pack_internal.h"
+#include "engine/histogram/histogram_pack_internal.h"
 #include "wal/wal.h"
 
 static enum err parse_wire(const void *ctx, struct bytes wire, struct arena *arena,

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "base/file.h"
-#include "engine/flush_internal.h"
+#include "engine/flush/flush_internal.h"
 #include "tests/compactor/merge_kit.h"
 #include "tests/lib/test_support.h"
 

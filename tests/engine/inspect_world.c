@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "engine/part.h"
-#include "engine/sealed_internal.h"
-#include "engine/series_file_internal.h"
+#include "engine/sealed/sealed_internal.h"
+#include "engine/sealed/series_file_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/engine/histogram_kit.h"
 #include "tests/engine/sealed_twin.h"

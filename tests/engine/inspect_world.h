@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "base/file.h"
-#include "engine/manifest_internal.h"
+#include "engine/files/manifest_internal.h"
 
 enum { WORLD_FILES_MAX = 64 };
 

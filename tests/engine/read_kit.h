@@ -4,7 +4,7 @@
 #ifndef RIMSTONE_TESTS_ENGINE_READ_KIT_H
 #define RIMSTONE_TESTS_ENGINE_READ_KIT_H
 
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 
 static inline enum err kit_read_slots(struct shard *s, const uint32_t *slots,
                                       const uint16_t *generations, size_t count,

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/chunk_internal.h"
+#include "engine/memtable/chunk_internal.h"
 
 void seal_model_init(struct seal_model *m, size_t series_count, uint64_t seed)
 {

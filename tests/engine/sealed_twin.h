@@ -6,7 +6,7 @@
 #define RIMSTONE_TESTS_ENGINE_SEALED_TWIN_H
 
 #include "base/file.h"
-#include "engine/sealed_internal.h"
+#include "engine/sealed/sealed_internal.h"
 #include "tests/lib/test_support.h"
 
 struct twin_chunk {

@@ -4,7 +4,7 @@
 #ifndef RIMSTONE_TESTS_ENGINE_SET_KIT_H
 #define RIMSTONE_TESTS_ENGINE_SET_KIT_H
 
-#include "engine/file_set_internal.h"
+#include "engine/files/file_set_internal.h"
 #include "tests/lib/test_support.h"
 
 /* What goes into a file as one chunk, or as several where floats and histograms alternate. */

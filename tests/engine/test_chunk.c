@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "engine/chunk_internal.h"
-#include "engine/chunk_tokens_internal.h"
+#include "engine/memtable/chunk_internal.h"
+#include "engine/memtable/chunk_tokens_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "engine/codec_internal.h"
+#include "engine/codec/codec_internal.h"
 #include "tests/engine/codec_columns.h"
 #include "tests/lib/test_cmocka.h"
 

@@ -1,6 +1,6 @@
 /* Start timestamps out of stored columns: floats that stand among histograms become floats. */
-#include "engine/column_merge_internal.h"
 #include "engine/histogram.h"
+#include "engine/read/column_merge_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/log_queue_internal.h"
+#include "engine/log/log_queue_internal.h"
 #include "engine/maintain.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"

@@ -5,7 +5,7 @@
 #include "base/file_sim.h"
 #include "engine/drop_rules.h"
 #include "engine/purge.h"
-#include "engine/write_internal.h"
+#include "engine/write/write_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/engine/rule_kit.h"
 #include "tests/lib/test_cmocka.h"

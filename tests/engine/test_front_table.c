@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "engine/front_table_internal.h"
+#include "engine/write/front_table_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/chunk_internal.h"
-#include "engine/histogram_lane_internal.h"
-#include "engine/histogram_pack_internal.h"
+#include "engine/histogram/histogram_pack_internal.h"
+#include "engine/memtable/chunk_internal.h"
+#include "engine/memtable/histogram_lane_internal.h"
 #include "engine/write.h"
 #include "tests/engine/histogram_kit.h"
 #include "tests/lib/test_cmocka.h"

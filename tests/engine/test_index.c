@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "engine/index_internal.h"
-#include "engine/series_file_internal.h"
+#include "engine/index/index_internal.h"
+#include "engine/sealed/series_file_internal.h"
 #include "tests/engine/index_twin.h"
 #include "tests/lib/test_cmocka.h"
 

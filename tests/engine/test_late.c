@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "engine/late_internal.h"
-#include "engine/readers_internal.h"
+#include "engine/memtable/late_internal.h"
+#include "engine/read/readers_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

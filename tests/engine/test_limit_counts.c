@@ -1,7 +1,7 @@
 /* The table of series by label value, against a plain array. */
 #include <string.h>
 
-#include "engine/limit_counts_internal.h"
+#include "engine/limits/limit_counts_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -4,7 +4,7 @@
  *
  * test_engine_manifest --write DIR makes the golden files.
  */
-#include "engine/manifest_internal.h"
+#include "engine/files/manifest_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "engine/file_cache_internal.h"
-#include "engine/page_cache_internal.h"
+#include "engine/files/file_cache_internal.h"
+#include "engine/files/page_cache_internal.h"
 #include "tests/engine/part_kit.h"
 #include "tests/lib/test_cmocka.h"
 

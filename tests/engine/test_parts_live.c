@@ -3,8 +3,8 @@
  */
 #include <stdlib.h>
 
-#include "engine/flush_internal.h"
-#include "engine/memtable_internal.h"
+#include "engine/flush/flush_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

@@ -9,7 +9,7 @@
 #include "base/file_sim.h"
 #include "base/thread.h"
 #include "engine/engine.h"
-#include "engine/querier_internal.h"
+#include "engine/read/querier_internal.h"
 #include "engine/write.h"
 #include "tests/engine/index_twin.h"
 #include "tests/lib/test_cmocka.h"

@@ -10,7 +10,7 @@
 #include "base/file_sim.h"
 #include "base/thread.h"
 #include "engine/engine_internal.h"
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/engine/set_kit.h"
 #include "tests/lib/test_cmocka.h"

@@ -6,7 +6,7 @@
 
 #include "base/file_sim.h"
 #include "base/log.h"
-#include "engine/manifest_internal.h"
+#include "engine/files/manifest_internal.h"
 #include "tests/engine/seal_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/chunk_internal.h"
-#include "engine/record_internal.h"
+#include "engine/log/record_internal.h"
+#include "engine/memtable/chunk_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/file_sim.h"
-#include "engine/histogram_pack_internal.h"
+#include "engine/files/manifest_internal.h"
+#include "engine/histogram/histogram_pack_internal.h"
 #include "engine/maintain.h"
-#include "engine/manifest_internal.h"
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

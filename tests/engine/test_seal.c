@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/file_sim.h"
-#include "engine/seal_internal.h"
+#include "engine/seal/seal_internal.h"
 #include "tests/engine/seal_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

@@ -6,7 +6,7 @@
 
 #include "base/checksum.h"
 #include "base/thread.h"
-#include "engine/sealed_format_internal.h"
+#include "engine/sealed/sealed_format_internal.h"
 #include "tests/engine/sealed_twin.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

@@ -4,7 +4,7 @@
  *
  * test_engine_series_file --write FILE makes the golden file.
  */
-#include "engine/series_file_internal.h"
+#include "engine/sealed/series_file_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

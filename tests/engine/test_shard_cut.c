@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "engine/memtable_internal.h"
-#include "engine/shard_cut_internal.h"
+#include "engine/memtable/memtable_internal.h"
+#include "engine/memtable/shard_cut_internal.h"
 #include "tests/engine/read_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/tombstone_internal.h"
+#include "engine/delete/tombstone_internal.h"
 #include "tests/engine/rule_kit.h"
 #include "tests/engine/tombstone_kit.h"
 #include "tests/lib/test_cmocka.h"

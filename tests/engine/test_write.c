@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file_sim.h"
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/engine/read_kit.h"
 #include "tests/lib/test_cmocka.h"

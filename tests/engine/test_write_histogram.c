@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/chunk_internal.h"
-#include "engine/histogram_pack_internal.h"
-#include "engine/memtable_internal.h"
+#include "engine/histogram/histogram_pack_internal.h"
+#include "engine/memtable/chunk_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/engine/histogram_kit.h"
 #include "tests/lib/test_cmocka.h"

@@ -1,7 +1,7 @@
 /* Samples older than their series' newest: what is stored, what is refused, and by which clock. */
 #include <math.h>
 
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/engine_kit.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_fs.h"

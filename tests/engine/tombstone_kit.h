@@ -4,7 +4,7 @@
 #ifndef RIMSTONE_TESTS_TOMBSTONE_KIT_H
 #define RIMSTONE_TESTS_TOMBSTONE_KIT_H
 
-#include "engine/tombstone_internal.h"
+#include "engine/delete/tombstone_internal.h"
 #include "tests/lib/test_support.h"
 
 static inline bool tombstone_kit_hits(const struct tombstone *t, const struct labels *labels)

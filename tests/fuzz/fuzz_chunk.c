@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/chunk_internal.h"
-#include "engine/chunk_tokens_internal.h"
+#include "engine/memtable/chunk_internal.h"
+#include "engine/memtable/chunk_tokens_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "api/config.h"
-#include "api/drop_rule_json_internal.h"
 #include "api/rule_book.h"
+#include "api/rules/drop_rule_json_internal.h"
 #include "base/assert.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */

@@ -10,7 +10,7 @@
 #include "base/file_sim.h"
 #include "engine/engine_internal.h"
 #include "engine/histogram.h"
-#include "engine/memtable_internal.h"
+#include "engine/memtable/memtable_internal.h"
 #include "tests/engine/read_kit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "engine/manifest_internal.h"
+#include "engine/files/manifest_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/part_store_internal.h"
+#include "engine/part/part_store_internal.h"
 #include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */

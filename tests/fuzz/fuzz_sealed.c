@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "engine/sealed_format_internal.h"
+#include "engine/sealed/sealed_format_internal.h"
 #include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */

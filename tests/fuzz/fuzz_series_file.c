@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/checksum.h"
-#include "engine/series_file_format_internal.h"
+#include "engine/sealed/series_file_format_internal.h"
 #include "tests/lib/test_fs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */

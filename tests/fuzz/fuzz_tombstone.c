@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "engine/tombstone_internal.h"
+#include "engine/delete/tombstone_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* NOLINT: libFuzzer's name */
 

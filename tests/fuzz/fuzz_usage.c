@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "api/usage_internal.h"
+#include "api/usage/usage_internal.h"
 #include "base/assert.h"
 #include "base/checksum.h"
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/remote_write_internal.h"
-#include "engine/histogram_pack_internal.h"
+#include "api/remote_write/remote_write_internal.h"
+#include "engine/histogram/histogram_pack_internal.h"
 #include "remote_write.pb-c.h"
 #include "tests/lib/test_support.h"
 

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
+#include "promql/eval/label_sets_internal.h"
 #include "promql/histogram_text.h"
-#include "promql/label_sets_internal.h"
 #include "tests/lib/test_support.h"
 
 void query_init(struct query_run *r, struct engine *e, const char *text)

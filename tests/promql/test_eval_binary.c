@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "promql/label_sets_internal.h"
+#include "promql/eval/label_sets_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 #include "tests/promql/query_support.h"

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "promql/eval_labels_internal.h"
-#include "promql/eval_map_internal.h"
-#include "promql/histogram_classic_internal.h"
+#include "promql/eval/eval_labels_internal.h"
+#include "promql/eval/eval_map_internal.h"
+#include "promql/histograms/histogram_classic_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

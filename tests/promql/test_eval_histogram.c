@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/write.h"
-#include "promql/eval_internal.h"
+#include "promql/eval/eval_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 #include "tests/promql/query_support.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "engine/write.h"
-#include "promql/eval_range_internal.h"
+#include "promql/eval/eval_range_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

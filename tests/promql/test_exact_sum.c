@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "promql/exact_sum_internal.h"
+#include "promql/eval/exact_sum_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "promql/parallel_internal.h"
+#include "promql/eval/parallel_internal.h"
 #include "tests/lib/test_cmocka.h"
 #include "tests/lib/test_support.h"
 #include "tests/promql/query_support.h"
