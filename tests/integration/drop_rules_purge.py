@@ -276,7 +276,8 @@ class Purge(Case):
         self.change(dict(gpus, name="gpus", purge=True))
         self.start()
         self.clean()
-        wait_until(lambda: folder_bytes(parts) < size * 0.8, "replaced parts go")
+        # A fifth is deleted, a little more or less by the time of day; until they go, all parts stand there twice.
+        wait_until(lambda: folder_bytes(parts) < size * 0.9, "replaced parts go")
         self.check_rows(left)
         restored = self.remove("gpus")["restored"]
         self.assertLess(restored["files_left"], restored["files"])
