@@ -201,19 +201,55 @@ static void held_drop(struct shard *s, const struct log_entry *entry)
         budget_release(s->memory, size);
 }
 
+/* Of a slot that files have named. Its series may have ended by the seal that is covered: the
+ * covered sequence is that of the seal's first cut, and what came until the series' own cut, a
+ * staleness marker above all, is in files and stands above it in the log. */
+static bool may_have_ended(const struct shard *s, uint32_t slot)
+{
+    return slot < s->file_slot_end;
+}
+
 static void hold_sample(struct shard *s, const struct log_entry *entry)
 {
     struct held_samples *held = &s->held;
     struct log_entry own = *entry;
 
-    note_slot(s, entry->slot);
-    if (held->count >= HELD_SAMPLES_MAX ||
-        !grow_entries(s, &held->items, &held->capacity, held->count + 1) ||
-        (record_entry_is_histogram(entry) && !held_histogram_copy(s, &own))) {
+    if (!may_have_ended(s, entry->slot))
+        note_slot(s, entry->slot);
+    if (held->count < HELD_SAMPLES_MAX &&
+        grow_entries(s, &held->items, &held->capacity, held->count + 1) &&
+        (!record_entry_is_histogram(entry) || held_histogram_copy(s, &own)))
+        held->items[held->count++] = own;
+    else if (!may_have_ended(s, entry->slot))
         count_unknown(s, entry->slot);
-        return;
+    else if (held->ended_left_out++ == 0)
+        held->ended_slot = entry->slot;
+}
+
+/* What was held for series that were never defined. Where the log is whole, those of slots that
+ * files have named had ended; else their definitions may be what was lost. */
+static void held_finish(struct shard *s, bool is_damaged)
+{
+    struct held_samples *held = &s->held;
+
+    for (size_t k = 0; k < held->count; k++) {
+        uint32_t slot = held->items[k].slot;
+
+        if (may_have_ended(s, slot) && !is_damaged) {
+            s->sealed_samples++;
+        } else {
+            note_slot(s, slot);
+            count_unknown(s, slot);
+        }
+        held_drop(s, &held->items[k]);
     }
-    held->items[held->count++] = own;
+    if (held->ended_left_out > 0 && is_damaged) {
+        note_slot(s, held->ended_slot);
+        count_unknown(s, held->ended_slot);
+        s->unknown_ref_samples += held->ended_left_out - 1;
+    }
+    free(held->items);
+    *held = (struct held_samples){0};
 }
 
 static struct series *series_of(struct shard *s, const struct log_entry *entry)
@@ -290,7 +326,7 @@ static enum err apply_samples(struct replay_frame *f, const struct record *recor
             e = apply_sample(s, series, entry, &f->change);
         else if (!f->is_border)
             hold_sample(s, entry);
-        else if (entry->slot >= s->file_slot_end) /* else of a series that has ended */
+        else if (!may_have_ended(s, entry->slot))
             note_slot(s, entry->slot);
         if (e != ERR_OK)
             return samples_error(s, e, ei);
@@ -516,15 +552,10 @@ void engine_replay_finish(struct engine *e, struct engine_replay_result *out)
     for (uint32_t i = 0; i < e->shard_count; i++) {
         struct shard *s = &e->shards[i];
 
-        for (size_t k = 0; k < s->held.count; k++) {
-            count_unknown(s, s->held.items[k].slot);
-            held_drop(s, &s->held.items[k]);
-        }
-        free(s->held.items);
+        held_finish(s, is_damaged);
         free(s->decoded);
         if (s->memory != NULL)
             budget_release(s->memory, s->held_bytes);
-        s->held = (struct held_samples){0};
         s->decoded = NULL;
         s->decoded_capacity = 0;
         s->held_bytes = 0;

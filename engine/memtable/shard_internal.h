@@ -33,6 +33,9 @@ struct held_samples {
     struct log_entry *items; /* in the order of the log; histograms point to memory of their own */
     size_t count, capacity;
     size_t histogram_bytes;
+    uint64_t
+        ended_left_out;  /* samples of slots that files have named, for which there was no room */
+    uint32_t ended_slot; /* one of theirs */
 };
 
 struct shard_sealer;  /* seal_internal.h */

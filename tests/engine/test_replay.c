@@ -356,6 +356,40 @@ static void test_covered_entries(void **state)
     fs_free(fs);
 }
 
+/* Samples of a slot that the files have named but no series has: of one that ended, unless the log
+ * is damaged. */
+static void test_slots_of_ended_series(void **state)
+{
+    struct fs *fs = test_fs_new(8);
+    struct byte_writer w;
+
+    (void)state;
+    for (int damaged = 0; damaged < 2; damaged++) {
+        struct engine_replay_result result = {.wal = {.bad_frame_count = (uint64_t)damaged}};
+        struct shard *s;
+        struct kit k;
+
+        kit_open(&k, fs, &(struct engine_options){.shard_count = 1});
+        s = engine_shard(k.engine, 0);
+        s->file_slot_end = 7;
+        writer_init(&w);
+        put_sample(&w, RECORD_SAMPLES, 6, T0, 2);
+        apply(&k, &w);
+        CHECK(s->held.count == 1 && s->unknown_slot_end == 0);
+        engine_replay_finish(k.engine, &result);
+        CHECK(s->held.count == 0 && result.unknown_ref_samples == (uint64_t)damaged);
+        CHECK(s->unknown_slot_end == (damaged != 0 ? 7U : 0U));
+        writer_reset(&w);
+        put_sample(&w, RECORD_SAMPLES, 7, T0, 2); /* beyond what files have named */
+        apply(&k, &w);
+        engine_replay_finish(k.engine, &result);
+        CHECK(s->unknown_ref_samples == 1 + (uint64_t)damaged && s->unknown_slot_end == 8);
+        writer_done(&w);
+        kit_close(&k);
+    }
+    fs_free(fs);
+}
+
 /* Late samples are held too until their series is defined. */
 static void test_held_late(void **state)
 {
@@ -480,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_manifest_rules),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_covered_entries),
+        cmocka_unit_test(test_slots_of_ended_series),
         cmocka_unit_test(test_held_late),
         cmocka_unit_test(test_held_histograms),
         cmocka_unit_test(test_bad_histogram),

@@ -497,6 +497,75 @@ static void test_writes_between_slices(void **state)
     fs_free(fs);
 }
 
+/* ---- series that end between the slices of their seal ---- */
+
+enum { AMID_SERIES = 3000, AMID_ENDED = 100 };
+
+static void amid_send(struct kit *k, int first, int64_t t_ms, double value)
+{
+    for (int i = first; i < AMID_SERIES; i++) {
+        char labels[32];
+
+        (void)snprintf(labels, sizeof labels, "__name__=m,a=%d", i);
+        kit_series(k, labels);
+        kit_sample(k, t_ms, value);
+    }
+    CHECK_OK(kit_write(k), &k->ei);
+    CHECK_OK(kit_wait(k), &k->ei); /* frames of its own in the log */
+}
+
+struct amid {
+    struct kit *k;
+    size_t calls;
+};
+
+static void end_amid(void *ctx)
+{
+    struct amid *a = ctx;
+
+    if (a->calls++ == 0)
+        amid_send(a->k, AMID_SERIES - AMID_ENDED, KIT_NOW_MS + 1000,
+                  double_from_bits(STALE_NAN_BITS));
+}
+
+/* Their markers stand in the log above what the seal covers, and the series file does not have them
+ * any more. That is no damage; and it is, where the log has lost something. */
+static void test_series_that_end_amid_their_seal(void **state)
+{
+    struct engine_options options = {.shard_count = 1};
+    struct fs *fs = test_fs_new(12), *after;
+    struct amid a = {0};
+    const struct maintain_control control = {.yield = end_amid, .yield_ctx = &a};
+    struct seal_result got;
+    struct kit k;
+
+    (void)state;
+    kit_open(&k, fs, &options);
+    atomic_store(&k.engine->logs.repeat_delay_ns, 0);
+    a.k = &k;
+    for (int round = -3; round <= 0; round++) { /* a series leaves when it was defined twice */
+        amid_send(&k, 0, KIT_NOW_MS + round * 1000, 1);
+        CHECK_OK(engine_seal(k.engine, 0, SEAL_ENDED, round < 0 ? NULL : &control, &got, &k.ei),
+                 &k.ei);
+    }
+    CHECK_MSG(a.calls >= 1 && got.ended_series_count == AMID_ENDED, "%zu pauses, %u ended", a.calls,
+              (unsigned)got.ended_series_count);
+    kit_abandon(&k);
+    after = test_fs_after(fs, FS_SIM_DROP_ALL, 12);
+    fs_free(fs);
+    kit_open(&k, after, &options);
+    CHECK(k.replay.unknown_ref_samples == 0 && k.replay.wal.lost_entry_count == 0);
+    CHECK(k.engine->shards[0].sealed_samples >= AMID_ENDED);
+    CHECK(k.replay.series_count == AMID_SERIES - AMID_ENDED);
+    /* Their slots can be had again. */
+    CHECK(k.engine->shards[0].unknown_slot_end == 0);
+    kit_check(&k, "__name__=m,a=1", 4,
+              (int64_t[]){KIT_NOW_MS - 3000, KIT_NOW_MS - 2000, KIT_NOW_MS - 1000, KIT_NOW_MS},
+              (double[]){1, 1, 1, 1});
+    kit_close(&k);
+    fs_free(after);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -509,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_no_space),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_writes_between_slices),
+        cmocka_unit_test(test_series_that_end_amid_their_seal),
         cmocka_unit_test(test_flush_seals_if_needed),
         cmocka_unit_test(test_flush_after_failed_seal),
     };
