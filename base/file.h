@@ -98,6 +98,18 @@ MUST_USE enum err fs_unlink(struct fs *fs, const char *path, struct errinfo *ei)
 MUST_USE enum err fs_exists(struct fs *fs, const char *path, bool *out, struct errinfo *ei);
 /* Makes creations, renames and removals in `path` ("." for the root) durable. */
 MUST_USE enum err fs_sync_dir(struct fs *fs, const char *path, struct errinfo *ei);
+
+/* Exchanging files of the root as a whole (file_replace.c). FILE_CREATE, after what a write that
+ * was cut off has left under the name is gone. */
+MUST_USE enum err fs_create_anew(struct fs *fs, const char *path, struct file **out,
+                                 struct errinfo *ei);
+/* Gives a finished and durable file its name, in place of the one before; durable on return. */
+MUST_USE enum err fs_put_in_place(struct fs *fs, const char *temp_path, const char *path,
+                                  struct errinfo *ei);
+/* All of it: the bytes under `temp_path`, durable, then as `path`. */
+MUST_USE enum err fs_replace(struct fs *fs, const char *temp_path, const char *path,
+                             const void *data, size_t size, struct errinfo *ei);
+
 /* Calls `visit` for each entry of a directory in byte order, "." and ".." left out. */
 MUST_USE enum err fs_list(struct fs *fs, const char *path,
                           enum err (*visit)(void *ctx, const char *name, struct errinfo *ei),

@@ -27,22 +27,10 @@ static void header_write(struct byte_writer *w, struct str text)
         writer_le32(w, crc32c(w->data, w->size));
 }
 
-/* A file of an earlier crash may be in the way. */
-static enum err temp_create(struct fs *fs, struct file **out, struct errinfo *ei)
-{
-    bool exists = false;
-    enum err e = fs_exists(fs, temp_path, &exists, ei);
-
-    if (e == ERR_OK && exists)
-        e = fs_unlink(fs, temp_path, ei);
-    return e == ERR_OK ? file_open(fs, temp_path, FILE_CREATE, out, ei) : e;
-}
-
 enum err rule_file_write(struct fs *fs, struct str text, struct errinfo *ei)
 {
     struct byte_writer w;
-    struct file *file = NULL;
-    enum err e = ERR_OK;
+    enum err e;
 
     if (text.size > RULE_FILE_TEXT_MAX)
         return errinfo_set(ei, ERR_LIMIT, 0, "rules of %zu bytes: at most %d are kept", text.size,
@@ -50,21 +38,9 @@ enum err rule_file_write(struct fs *fs, struct str text, struct errinfo *ei)
     writer_init(&w);
     header_write(&w, text);
     writer_append(&w, text.data, text.size);
-    if (w.failed)
-        e = errinfo_set(ei, ERR_NOMEM, 0, "%s", RULE_FILE_PATH);
-    if (e == ERR_OK)
-        e = temp_create(fs, &file, ei);
-    if (e == ERR_OK) {
-        const struct iovec iov = {w.data, w.size};
-
-        e = file_write_sync(file, &iov, 1, 0, ei);
-    }
-    file_close(file);
+    e = w.failed ? errinfo_set(ei, ERR_NOMEM, 0, "%s", RULE_FILE_PATH)
+                 : fs_replace(fs, temp_path, RULE_FILE_PATH, w.data, w.size, ei);
     writer_done(&w);
-    if (e == ERR_OK)
-        e = fs_rename(fs, temp_path, RULE_FILE_PATH, ei);
-    if (e == ERR_OK)
-        e = fs_sync_dir(fs, ".", ei);
     return e;
 }
 

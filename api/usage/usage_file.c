@@ -245,28 +245,13 @@ enum err usage_file_read(struct fs *fs, struct arena *arena, struct bytes *out, 
 
 enum err usage_file_write(struct fs *fs, const struct usage_file *f, struct errinfo *ei)
 {
-    struct file *file = NULL;
     struct byte_writer w;
-    struct iovec iov;
-    bool exists = false;
     enum err e;
 
     writer_init(&w);
     e = usage_file_encode(f, &w, ei);
     if (e == ERR_OK)
-        e = fs_exists(fs, temp_path, &exists, ei);
-    if (e == ERR_OK && exists) /* of a write that was cut off */
-        e = fs_unlink(fs, temp_path, ei);
-    if (e == ERR_OK)
-        e = file_open(fs, temp_path, FILE_CREATE, &file, ei);
-    iov = (struct iovec){w.data, w.size};
-    if (e == ERR_OK)
-        e = file_write_sync(file, &iov, 1, 0, ei);
-    file_close(file);
-    if (e == ERR_OK)
-        e = fs_rename(fs, temp_path, USAGE_PATH, ei);
-    if (e == ERR_OK)
-        e = fs_sync_dir(fs, ".", ei);
+        e = fs_replace(fs, temp_path, USAGE_PATH, w.data, w.size, ei);
     writer_done(&w);
     return e;
 }

@@ -516,37 +516,15 @@ enum err manifest_read(struct fs *fs, struct manifest *out, struct errinfo *ei)
 }
 
 /* Debris of a write that was cut off is ours to remove. */
-static enum err temp_remove(struct fs *fs, struct errinfo *ei)
-{
-    bool exists = false;
-    enum err e = fs_exists(fs, MANIFEST_TEMP_PATH, &exists, ei);
-
-    if (e == ERR_OK && exists)
-        e = fs_unlink(fs, MANIFEST_TEMP_PATH, ei);
-    return e;
-}
-
 enum err manifest_write(struct fs *fs, const struct manifest *m, struct errinfo *ei)
 {
     struct byte_writer w;
-    struct iovec iov;
-    struct file *f = NULL;
     enum err e;
 
     writer_init(&w);
     e = manifest_encode(m, &w, ei);
-    iov = (struct iovec){w.data, w.size};
     if (e == ERR_OK)
-        e = temp_remove(fs, ei);
-    if (e == ERR_OK)
-        e = file_open(fs, MANIFEST_TEMP_PATH, FILE_CREATE, &f, ei);
-    if (e == ERR_OK)
-        e = file_write_sync(f, &iov, 1, 0, ei);
-    file_close(f);
-    if (e == ERR_OK)
-        e = fs_rename(fs, MANIFEST_TEMP_PATH, MANIFEST_PATH, ei);
-    if (e == ERR_OK)
-        e = fs_sync_dir(fs, ".", ei);
+        e = fs_replace(fs, MANIFEST_TEMP_PATH, MANIFEST_PATH, w.data, w.size, ei);
     writer_done(&w);
     return e;
 }

@@ -138,23 +138,14 @@ static enum err file_fill(struct saving *s)
 static enum err file_replace(struct saving *s)
 {
     struct fs *fs = s->engine->fs;
-    bool exists = false;
-    enum err e = fs_exists(fs, temp_path, &exists, s->ei);
+    enum err e = fs_create_anew(fs, temp_path, &s->file, s->ei);
 
-    if (e == ERR_OK && exists)
-        e = fs_unlink(fs, temp_path, s->ei);
-    if (e == ERR_OK)
-        e = file_open(fs, temp_path, FILE_CREATE, &s->file, s->ei);
     if (e == ERR_OK)
         e = file_fill(s);
     if (e == ERR_OK)
         e = file_sync(s->file, s->ei);
     file_close(s->file);
-    if (e == ERR_OK)
-        e = fs_rename(fs, temp_path, RULES_KEYS_PATH, s->ei);
-    if (e == ERR_OK)
-        e = fs_sync_dir(fs, ".", s->ei);
-    return e;
+    return e == ERR_OK ? fs_put_in_place(fs, temp_path, RULES_KEYS_PATH, s->ei) : e;
 }
 
 /* Without a dropped key there is no file. */
