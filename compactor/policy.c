@@ -197,17 +197,6 @@ bool policy_flush_due(const struct policy_shard *shard, int64_t now_ms, int64_t 
            st->oldest_sealed_window_end_ms <= *until_ms;
 }
 
-int64_t policy_flushed_to_ms(const struct policy_shard *shard, int64_t now_ms)
-{
-    int64_t until_ms = 0, sealed_ms = shard->state.oldest_sealed_window_end_ms, to_ms;
-
-    if (!policy_flush_due(shard, now_ms, &until_ms))
-        return policy_flush_border_ms(now_ms);
-    to_ms = window_floor(shard->flushed_until_ms);
-    sealed_ms = sealed_ms < INT64_MIN + WINDOW_MS ? INT64_MIN : sealed_ms - WINDOW_MS;
-    return sealed_ms < to_ms ? sealed_ms : to_ms;
-}
-
 bool policy_split_due(const struct policy_settings *s, const struct seal_state *state,
                       uint64_t first_seen_mono_ns, bool wanted, uint64_t mono_ns)
 {
@@ -223,6 +212,15 @@ int64_t policy_flushed_until_ms(const struct seal_state *state, int64_t now_ms)
 
     /* Of the oldest sealed window nothing is a part yet, maybe. */
     return sealed_ms > until_ms || sealed_ms == INT64_MIN ? until_ms : sealed_ms - 1;
+}
+
+int64_t policy_flushed_to_ms(const struct policy_shard *shard, int64_t now_ms)
+{
+    int64_t until_ms = 0, to_ms = policy_flushed_until_ms(&shard->state, now_ms);
+
+    if (policy_flush_due(shard, now_ms, &until_ms) && shard->flushed_until_ms < to_ms)
+        to_ms = shard->flushed_until_ms; /* what is in memory may be of a window that is over */
+    return window_floor(to_ms);
 }
 
 uint64_t policy_backoff_ns(uint32_t failures)
