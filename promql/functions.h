@@ -35,6 +35,24 @@ struct promql_function {
     bool built;        /* false: refused with ERR_UNSUPPORTED */
 };
 
+/* True for day, hour, month and the like: without an argument they read the evaluation time. */
+static inline bool function_is_date(enum function_id id)
+{
+    switch (id) {
+    case FUNCTION_DAYS_IN_MONTH:
+    case FUNCTION_DAY_OF_MONTH:
+    case FUNCTION_DAY_OF_WEEK:
+    case FUNCTION_DAY_OF_YEAR:
+    case FUNCTION_HOUR:
+    case FUNCTION_MINUTE:
+    case FUNCTION_MONTH:
+    case FUNCTION_YEAR:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* True for the functions that look whether their argument is a counter by name or type. */
 static inline bool function_wants_counter(enum function_id id)
 {

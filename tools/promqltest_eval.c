@@ -149,22 +149,8 @@ static bool looks_at_query(enum function_id id)
 
 static bool looks_at_time(enum function_id id)
 {
-    switch (id) {
-    case FUNCTION_DAYS_IN_MONTH:
-    case FUNCTION_DAY_OF_MONTH:
-    case FUNCTION_DAY_OF_WEEK:
-    case FUNCTION_DAY_OF_YEAR:
-    case FUNCTION_HOUR:
-    case FUNCTION_MINUTE:
-    case FUNCTION_MONTH:
-    case FUNCTION_PREDICT_LINEAR:
-    case FUNCTION_TIME:
-    case FUNCTION_TIMESTAMP:
-    case FUNCTION_YEAR:
-        return true;
-    default:
-        return looks_at_query(id);
-    }
+    return function_is_date(id) || id == FUNCTION_PREDICT_LINEAR || id == FUNCTION_TIME ||
+           id == FUNCTION_TIMESTAMP || looks_at_query(id);
 }
 
 static void set_at(struct time_shift *shift, int64_t time_ms)

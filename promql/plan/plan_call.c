@@ -7,26 +7,6 @@
 
 #include "promql/eval/eval_internal.h"
 
-/* Day, hour and month functions of the AT-unsafe list of Prometheus: without an argument they
- * read the evaluation time. With one they could be invariant, but Prometheus never treats them so;
- * the answer is the same. */
-static bool function_is_date(enum function_id id)
-{
-    switch (id) {
-    case FUNCTION_DAYS_IN_MONTH:
-    case FUNCTION_DAY_OF_MONTH:
-    case FUNCTION_DAY_OF_WEEK:
-    case FUNCTION_DAY_OF_YEAR:
-    case FUNCTION_HOUR:
-    case FUNCTION_MINUTE:
-    case FUNCTION_MONTH:
-    case FUNCTION_YEAR:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* A function of a range vector: what it reads is a selector or the points of a subquery. */
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, PROMQL_DEPTH_MAX. */
 static enum err build_range_call(struct planner *pl, const struct node *n, struct plan **out)
@@ -267,6 +247,8 @@ static enum err build_map_call(struct planner *pl, const struct node *n, struct 
     struct plan *input;
     enum err e;
 
+    /* Of the AT-unsafe list of Prometheus. With an argument they could be invariant, but Prometheus
+     * never treats them so; the answer is the same. */
     if (function_is_date(f->id) && n->u.call.arg_count == 0)
         e = build_vector(pl, n, &input);
     else
