@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "engine/files/manifest_internal.h"
 #include "engine/inspect.h"
+#include "engine/log/record_internal.h"
 #include "engine/part.h"
 #include "engine/sealed/sealed_internal.h"
 #include "engine/sealed/series_file_internal.h"
@@ -44,6 +45,10 @@ void findings_report(struct findings *f, void (*found)(void *ctx, const struct i
 /* Adds segments and bytes to *result. */
 void inspect_log(const struct inspect_options *o, const struct manifest *m, struct findings *f,
                  struct inspect_verify_result *result);
+
+/* The entries of a samples record, for the caller to free(), also after a failure. */
+MUST_USE enum err inspect_record_samples(const struct record *record, struct log_entry **out,
+                                         size_t *count, struct errinfo *ei);
 
 /* ---- names ---- */
 

@@ -49,20 +49,25 @@ static enum err histogram_check(const struct log_entry *entry, struct arena *are
     return e == ERR_OK && reader_left(&in) > 0 ? ERR_CORRUPT : e;
 }
 
+enum err inspect_record_samples(const struct record *record, struct log_entry **out, size_t *count,
+                                struct errinfo *ei)
+{
+    *out = NULL;
+    if (!record_samples_count(record->body, count))
+        return ERR_CORRUPT;
+    *out = reallocarray(NULL, *count + 1, sizeof **out);
+    if (*out == NULL)
+        return errinfo_set(ei, ERR_NOMEM, 0, "%zu samples of the log", *count);
+    return record_samples_read(record, *out, *count) ? ERR_OK : ERR_CORRUPT;
+}
+
 static enum err samples_check(const struct record *record, struct arena *arena, struct errinfo *ei)
 {
     struct log_entry *entries;
     size_t count;
-    enum err e = ERR_OK;
+    enum err e = inspect_record_samples(record, &entries, &count, ei);
 
-    if (!record_samples_count(record->body, &count))
-        return ERR_CORRUPT;
-    entries = reallocarray(NULL, count + 1, sizeof *entries);
-    if (entries == NULL)
-        return errinfo_set(ei, ERR_NOMEM, 0, "%zu samples of the log", count);
-    if (!record_samples_read(record, entries, count))
-        e = ERR_CORRUPT;
-    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
         if (record_entry_is_histogram(&entries[i]))
             e = histogram_check(&entries[i], arena);
     }
@@ -74,17 +79,10 @@ static enum err samples_check(const struct record *record, struct arena *arena, 
 
 static enum err record_check(const struct record *record, struct arena *arena, struct errinfo *ei)
 {
-    switch (record->type) {
-    case RECORD_SERIES:
+    if (record->type == RECORD_SERIES)
         return series_are_good(record->body, arena) ? ERR_OK : ERR_CORRUPT;
-    case RECORD_SAMPLES:
-    case RECORD_LATE:
-    case RECORD_MIXED:
-    case RECORD_LATE_MIXED:
-        return samples_check(record, arena, ei);
-    default:
-        return ERR_OK; /* of a newer version, and its length is known */
-    }
+    /* Others are of a newer version, and their length is known. */
+    return record_has_samples(record->type) ? samples_check(record, arena, ei) : ERR_OK;
 }
 
 static enum err payload_check(const struct log_check *c, struct bytes payload, struct errinfo *ei)

@@ -129,16 +129,9 @@ static enum err samples_take(struct log_walk *w, uint32_t shard, const struct re
 {
     struct log_entry *entries;
     size_t count;
-    enum err e = ERR_OK;
+    enum err e = inspect_record_samples(record, &entries, &count, ei);
 
-    if (!record_samples_count(record->body, &count))
-        return ERR_CORRUPT;
-    entries = reallocarray(NULL, count + 1, sizeof *entries);
-    if (entries == NULL)
-        return refused(ei);
-    if (!record_samples_read(record, entries, count))
-        e = ERR_CORRUPT;
-    for (size_t i = 0; i < count && e == ERR_OK; i++) {
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
         struct log_slot *s;
 
         if (!record_is_late(record->type) && is_in_file(w, shard, &entries[i]))
