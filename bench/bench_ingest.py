@@ -164,15 +164,9 @@ def cadvisor(options, folder):
     server.stop()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="ten times smaller: a smoke test")
-    parser.add_argument("--peer", help="victoria-metrics to compare with, a path")
-    parser.add_argument("--check", type=float, help="exit 1 beyond this factor of the budgets")
-    parser.add_argument("parts", nargs="*", default=["steady", "create", "cadvisor"],
-                        help="steady, create, cadvisor (default: all)")
+def run_parts(parser, parts):
+    """Runs the parts that the arguments name, each in a folder of its own; exits when one is over its budget."""
     options = parser.parse_args()
-    parts = {"steady": steady, "create": create, "cadvisor": cadvisor}
     for name in options.parts:
         if name not in parts:
             parser.error(f"no part {name}")
@@ -184,6 +178,16 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
     if worse:
         sys.exit("over budget: " + ", ".join(worse))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="ten times smaller: a smoke test")
+    parser.add_argument("--peer", help="victoria-metrics to compare with, a path")
+    parser.add_argument("--check", type=float, help="exit 1 beyond this factor of the budgets")
+    parser.add_argument("parts", nargs="*", default=["steady", "create", "cadvisor"],
+                        help="steady, create, cadvisor (default: all)")
+    run_parts(parser, {"steady": steady, "create": create, "cadvisor": cadvisor})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import urllib.parse
 import urllib.request
 
 import bench_ingest
-from bench_ingest import BUILD, ROOT, Server, cpu_seconds, figure, free_port, load
+from bench_ingest import BUILD, ROOT, Server, cpu_seconds, figure, free_port, load, run_parts
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "integration"))
 from harness import snappy_literals, write_request  # noqa: E402
@@ -285,18 +285,7 @@ def main():
     parser.add_argument("--check", type=float, help="exit 1 beyond this factor of the budgets")
     parser.add_argument("parts", nargs="*", default=list(parts),
                         help=", ".join(parts) + " (default: all)")
-    options = parser.parse_args()
-    for name in options.parts:
-        if name not in parts:
-            parser.error(f"no part {name}")
-    for name in options.parts:
-        folder = tempfile.mkdtemp(prefix="rimstone-bench-")
-        try:
-            parts[name](options, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    if bench_ingest.worse:
-        sys.exit("over budget: " + ", ".join(bench_ingest.worse))
+    run_parts(parser, parts)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "bench/bench_support.h"
+#include "bench/query_timing.h"
 #include "engine/engine.h"
 #include "engine/maintain.h"
 #include "engine/write.h"
@@ -155,39 +156,18 @@ static double query_cpu_s(struct bench *b, const char *text, int64_t start_ms, i
                           int64_t step_ms)
 {
     const struct promql_settings settings = {.lookback_delta_ms = 300000, .default_step_ms = 60000};
-    double best = 0;
+    const struct promql_query query = {.engine = b->engine,
+                                       .settings = &settings,
+                                       .text = str_from(text),
+                                       .is_range = step_ms > 0,
+                                       .start_ms = start_ms,
+                                       .end_ms = end_ms,
+                                       .step_ms = step_ms};
+    struct query_timing t = query_time(query, RUNS);
 
-    for (int i = 0; i < RUNS; i++) {
-        struct promql_query query = {.engine = b->engine,
-                                     .settings = &settings,
-                                     .text = str_from(text),
-                                     .is_range = step_ms > 0,
-                                     .start_ms = start_ms,
-                                     .end_ms = end_ms,
-                                     .step_ms = step_ms};
-        struct budget memory;
-        struct promql_result result;
-        struct promql_handle *handle = NULL;
-        struct errinfo ei = {0};
-        struct arena arena;
-        uint64_t before;
-        double cpu_s;
-
-        budget_init(&memory, "query memory", UINT64_MAX, NULL);
-        query.memory = &memory;
-        arena_init(&arena, &memory);
-        before = clock_thread_cpu_ns();
-        bench_check(promql_query_run(&query, &arena, &result, &handle, &ei), &ei);
-        cpu_s = (double)(clock_thread_cpu_ns() - before) / 1e9;
-        if (i == 0)
-            fprintf(stderr, "%s: %zu series, %" PRIu64 " samples read, peak %" PRIu64 " bytes\n",
-                    text, result.series_count, result.samples_read,
-                    atomic_load_explicit(&memory.peak_bytes, memory_order_relaxed));
-        best = i == 0 || cpu_s < best ? cpu_s : best;
-        promql_query_done(handle);
-        arena_done(&arena);
-    }
-    return best;
+    fprintf(stderr, "%s: %zu series, %" PRIu64 " samples read, peak %" PRIu64 " bytes\n", text,
+            t.series_count, t.samples_read, t.peak_bytes);
+    return t.cpu_s;
 }
 
 /* Centisecond counters whose step is uniform below the interval, as the stream's are. */

@@ -14,6 +14,7 @@
 #include "base/process.h"
 #include "bench/bench_support.h"
 #include "bench/fleet_feed.h"
+#include "bench/query_timing.h"
 #include "engine/maintain.h"
 #include "promql/promql.h"
 
@@ -147,37 +148,19 @@ static double query_cpu_s(struct bench *b, size_t which)
 {
     const struct promql_settings settings = {.lookback_delta_ms = 300000, .default_step_ms = 60000};
     int64_t end_ms = START_MS + (int64_t)(SCRAPES - 1) * INTERVAL_MS;
-    double best = 0;
+    bool is_range = queries[which].step_ms > 0;
+    const struct promql_query query = {.engine = b->engine,
+                                       .settings = &settings,
+                                       .text = str_from(queries[which].text),
+                                       .is_range = is_range,
+                                       .start_ms = is_range ? START_MS : end_ms,
+                                       .end_ms = end_ms,
+                                       .step_ms = queries[which].step_ms};
+    struct query_timing t = query_time(query, b->runs);
 
-    for (uint32_t i = 0; i < b->runs; i++) {
-        struct promql_query query = {.engine = b->engine,
-                                     .settings = &settings,
-                                     .text = str_from(queries[which].text),
-                                     .is_range = queries[which].step_ms > 0,
-                                     .start_ms = queries[which].step_ms > 0 ? START_MS : end_ms,
-                                     .end_ms = end_ms,
-                                     .step_ms = queries[which].step_ms};
-        struct promql_handle *handle = NULL;
-        struct promql_result result;
-        struct errinfo ei = {0};
-        struct budget memory;
-        struct arena arena;
-        uint64_t before;
-        double cpu_s;
-
-        budget_init(&memory, "query memory", UINT64_MAX, NULL);
-        query.memory = &memory;
-        arena_init(&arena, &memory);
-        before = clock_thread_cpu_ns();
-        bench_check(promql_query_run(&query, &arena, &result, &handle, &ei), &ei);
-        cpu_s = (double)(clock_thread_cpu_ns() - before) / 1e9;
-        if (result.series_count == 0)
-            bench_fail("a query without an answer", NULL);
-        best = i == 0 || cpu_s < best ? cpu_s : best;
-        promql_query_done(handle);
-        arena_done(&arena);
-    }
-    return best;
+    if (t.series_count == 0)
+        bench_fail("a query without an answer", NULL);
+    return t.cpu_s;
 }
 
 static void measure(struct bench *b, uint32_t place, const char *name)
