@@ -98,3 +98,27 @@ const char *query_text(struct query_run *r)
         text = series_text(r, text, i);
     return text;
 }
+
+static bool points_equal(const struct result_series *a, const struct result_series *b, size_t step)
+{
+    const struct histogram *x = result_point_histogram(a, step);
+    const struct histogram *y = result_point_histogram(b, step);
+
+    if (x != NULL && y != NULL)
+        return histogram_equal(x, y) && x->hint == y->hint;
+    return x == y && double_bits(a->value[step]) == double_bits(b->value[step]);
+}
+
+bool result_rows_equal(const struct promql_result *a, const struct promql_result *b, size_t i)
+{
+    if (!labels_equal(&a->series[i].labels, &b->series[i].labels))
+        return false;
+    for (size_t k = 0; k < a->step_count; k++) {
+        bool present = result_point_present(&a->series[i], k);
+
+        if (present != result_point_present(&b->series[i], k) ||
+            (present && !points_equal(&a->series[i], &b->series[i], k)))
+            return false;
+    }
+    return true;
+}

@@ -26,5 +26,8 @@ void query_done(struct query_run *r);
 /* "{labels} v v _ v" a line, `_` where nothing is; raw samples as "v@t". Histograms stand as in the
  * test language. In the run's arena. */
 const char *query_text(struct query_run *r);
+/* Whether row i of two results of as many rows and steps is the same: labels, steps, and every
+ * value to the last bit. */
+bool result_rows_equal(const struct promql_result *a, const struct promql_result *b, size_t i);
 
 #endif

@@ -115,32 +115,13 @@ static struct engine *random_engine(struct test_random *r, size_t series_count)
     return e;
 }
 
-static bool points_equal(const struct result_series *a, const struct result_series *b, size_t step)
-{
-    const struct histogram *x = result_point_histogram(a, step);
-    const struct histogram *y = result_point_histogram(b, step);
-
-    if (x != NULL && y != NULL)
-        return histogram_equal(x, y) && x->hint == y->hint;
-    return x == y && double_bits(a->value[step]) == double_bits(b->value[step]);
-}
-
 static bool results_equal(const struct promql_result *a, const struct promql_result *b)
 {
-    if (a->series_count != b->series_count || a->step_count != b->step_count)
-        return false;
-    for (size_t i = 0; i < a->series_count; i++) {
-        if (!labels_equal(&a->series[i].labels, &b->series[i].labels))
-            return false;
-        for (size_t k = 0; k < a->step_count; k++) {
-            bool present = result_point_present(&a->series[i], k);
+    bool equal = a->series_count == b->series_count && a->step_count == b->step_count;
 
-            if (present != result_point_present(&b->series[i], k) ||
-                (present && !points_equal(&a->series[i], &b->series[i], k)))
-                return false;
-        }
-    }
-    return true;
+    for (size_t i = 0; equal && i < a->series_count; i++)
+        equal = result_rows_equal(a, b, i);
+    return equal;
 }
 
 static const char *const queries[] = {

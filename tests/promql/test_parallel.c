@@ -83,36 +83,12 @@ static const char *const queries[] = {
     "sum(histogram_count(h))",
 };
 
-static bool points_equal(const struct result_series *a, const struct result_series *b, size_t step)
-{
-    const struct histogram *x = result_point_histogram(a, step);
-    const struct histogram *y = result_point_histogram(b, step);
-
-    if (x != NULL && y != NULL)
-        return histogram_equal(x, y) && x->hint == y->hint;
-    return x == y && double_bits(a->value[step]) == double_bits(b->value[step]);
-}
-
-static bool rows_equal(const struct promql_result *a, const struct promql_result *b, size_t i)
-{
-    if (!labels_equal(&a->series[i].labels, &b->series[i].labels))
-        return false;
-    for (size_t k = 0; k < a->step_count; k++) {
-        bool present = result_point_present(&a->series[i], k);
-
-        if (present != result_point_present(&b->series[i], k) ||
-            (present && !points_equal(&a->series[i], &b->series[i], k)))
-            return false;
-    }
-    return true;
-}
-
 static void results_check(const struct promql_result *a, const struct promql_result *b,
                           const char *query)
 {
     CHECK_MSG(a->series_count == b->series_count && a->step_count == b->step_count, "%s", query);
     for (size_t i = 0; i < a->series_count; i++)
-        CHECK_MSG(rows_equal(a, b, i), "%s: row %zu", query, i);
+        CHECK_MSG(result_rows_equal(a, b, i), "%s: row %zu", query, i);
     CHECK_MSG(a->annotation_count == b->annotation_count, "%s", query);
     for (size_t i = 0; i < a->annotation_count; i++)
         CHECK(strcmp(a->annotations[i].text, b->annotations[i].text) == 0);
